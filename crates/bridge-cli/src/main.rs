@@ -1,0 +1,3 @@
+//! The gpu-ebpf-bridge daemon's command line.
+
+fn main() {}

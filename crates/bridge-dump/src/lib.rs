@@ -1,0 +1,1 @@
+//! The pinned gpu_* BPF maps as text.

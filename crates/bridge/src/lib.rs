@@ -1,0 +1,1 @@
+//! The loop that carries GPU telemetry into BPF maps, as a library.

@@ -1,0 +1,1 @@
+//! The ABI of the gpu_* BPF maps as Rust types.

@@ -1,0 +1,1 @@
+//! The write side of the pinned gpu_* BPF maps.

@@ -1,0 +1,1 @@
+//! The read side of the pinned gpu_* BPF maps.

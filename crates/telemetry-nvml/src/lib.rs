@@ -1,0 +1,1 @@
+//! GPU telemetry read through NVIDIA's NVML.

@@ -1,0 +1,101 @@
+//! What one device reports.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Stamp;
+
+/// Everything that is known of one device. A lane keeps one and has its device's answers written into it, so a field holds its newest
+/// answer until the next.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The device's own figures.
+    pub metrics: Metrics,
+    /// When the source sampled the utilization in [`Metrics`], if it says so.
+    pub sampled: Option<Stamp>,
+    /// The processes that use the device, each PID at most once per MIG instance.
+    pub processes: Vec<Process>,
+    /// How often new utilization samples of processes have been seen to appear.
+    pub process_sample_period: Option<Duration>,
+}
+
+/// A device's own figures. `None`: the source does not report it, which is not 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// Share of time in which a kernel ran, 0–100.
+    pub sm_util_pct: Option<u32>,
+    /// Share of time in which device memory was read or written, 0–100.
+    pub mem_util_pct: Option<u32>,
+    /// Device memory.
+    pub memory: Option<Memory>,
+    /// Core temperature in °C.
+    pub temp_c: Option<u32>,
+    /// Power drawn, in milliwatts.
+    pub power_mw: Option<u32>,
+    /// SM clock in MHz.
+    pub sm_clock_mhz: Option<u32>,
+    /// Memory clock in MHz.
+    pub mem_clock_mhz: Option<u32>,
+    /// NVML's clocks-event-reasons bit mask, unknown bits kept.
+    pub throttle_reasons: Option<u64>,
+    /// PCIe bytes sent, in kB/s.
+    pub pcie_tx_kbps: Option<u64>,
+    /// PCIe bytes received, in kB/s.
+    pub pcie_rx_kbps: Option<u64>,
+    /// Encoder utilization, 0–100.
+    pub enc_util_pct: Option<u32>,
+    /// Decoder utilization, 0–100.
+    pub dec_util_pct: Option<u32>,
+    /// NVLink data sent over all links, in kB/s.
+    pub nvlink_tx_kbps: Option<u64>,
+    /// NVLink data received over all links, in kB/s.
+    pub nvlink_rx_kbps: Option<u64>,
+    /// Corrected ECC errors since boot.
+    pub ecc_corrected_total: Option<u64>,
+    /// Uncorrected ECC errors since boot.
+    pub ecc_uncorrected_total: Option<u64>,
+    /// Fan speed, 0–100.
+    pub fan_speed_pct: Option<u32>,
+    /// NVML's `nvmlComputeMode_t`.
+    pub compute_mode: Option<u32>,
+}
+
+/// Device memory in bytes; free = total − used − reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// All of it.
+    pub total_bytes: u64,
+    /// In use, without what is reserved.
+    pub used_bytes: u64,
+    /// Held by driver and firmware.
+    pub reserved_bytes: u64,
+}
+
+/// A process on one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Host PID (tgid); never 0.
+    pub pid: u32,
+    /// The MIG GPU instance in which it runs.
+    pub mig_instance: Option<u8>,
+    /// Device memory that it holds, in bytes.
+    pub used_memory_bytes: Option<u64>,
+    /// Its newest utilization sample, however old; who publishes it decides how long it counts.
+    pub utilization: Option<ProcessUtilization>,
+}
+
+/// A process's utilization sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessUtilization {
+    /// When the source took the sample.
+    pub sampled: Stamp,
+    /// Share of time in which its kernels ran, 0–100.
+    pub sm_pct: u32,
+    /// Share of time in which it read or wrote device memory, 0–100.
+    pub mem_pct: u32,
+    /// Encoder, 0–100.
+    pub enc_pct: u32,
+    /// Decoder, 0–100.
+    pub dec_pct: u32,
+}

@@ -1,0 +1,1 @@
+//! BPF programs that read the pinned maps, as their users write them.

@@ -1,0 +1,1 @@
+//! Whole-system tests: the built binaries against the real kernel.
