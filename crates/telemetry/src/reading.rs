@@ -20,6 +20,18 @@ pub struct Reading {
     pub process_sample_period: Option<Duration>,
 }
 
+impl Reading {
+    /// Becomes a copy of `other` in the memory that it already has.
+    pub fn copy_from(&mut self, other: &Self) {
+        let Self { metrics, sampled, processes, process_sample_period } = self;
+        *metrics = other.metrics;
+        *sampled = other.sampled;
+        *process_sample_period = other.process_sample_period;
+        processes.clear();
+        processes.extend_from_slice(&other.processes);
+    }
+}
+
 /// A device's own figures. `None`: the source does not report it, which is not 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metrics {

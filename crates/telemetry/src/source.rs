@@ -15,6 +15,11 @@ pub trait TelemetrySource: Send {
     /// [`OpenError::NotAvailable`] when there is nothing to open on this machine, now; [`OpenError::Failed`] when there is, but it does not
     /// work.
     fn open(&mut self) -> Result<OpenSource, OpenError>;
+
+    /// Whether asking takes nothing from anybody's workload, so that the cost of a question need not be rationed.
+    fn is_free(&self) -> bool {
+        false
+    }
 }
 
 /// An opened source. What it holds of a vendor's library lives as long as one of its devices.
