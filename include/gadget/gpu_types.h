@@ -18,6 +18,9 @@
 /* Device indices run from 0 to GPU_MAX_DEVICES - 1. */
 #define GPU_MAX_DEVICES 16
 
+/* Room for entries in each of the two per-process maps. */
+#define GPU_BRIDGE_PID_ENTRIES 4096
+
 /* gpu_device_primary of a process that uses more than one device. */
 #define GPU_DEVICE_PRIMARY_MULTI 0xFF
 
