@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /*
- * The pinned gpu_* maps, for a BPF program. Include <vmlinux.h> (or <linux/types.h> and <linux/bpf.h>) and <bpf/bpf_helpers.h> first, and
- * define which maps are wanted:
+ * The pinned gpu_* maps, for a BPF program. Include <vmlinux.h> (or <linux/types.h>) and <bpf/bpf_helpers.h> first, and define which maps
+ * are wanted:
  *
  *     #define GPU_BRIDGE_WANT_META
  *     #define GPU_BRIDGE_WANT_PER_PID
@@ -9,26 +9,21 @@
  *
  * GPU_BRIDGE_WANT_ALL declares the four maps of the contract. GPU_BRIDGE_WANT_STATE, which ALL does not include, declares the
  * bridge's own gpu_bridge_state. The maps are pinned by name: a loader with a pin root path reuses the bridge's, or creates them for
- * the bridge to adopt.
+ * the bridge to adopt. The file may be included again with other maps wanted; each map is declared once.
  */
-#ifndef GADGET_GPU_BRIDGE_MAPS_H
-#define GADGET_GPU_BRIDGE_MAPS_H
 
 #include "gpu_types.h"
 
-#ifdef GPU_BRIDGE_WANT_ALL
-#define GPU_BRIDGE_WANT_META
-#define GPU_BRIDGE_WANT_DEVICE
-#define GPU_BRIDGE_WANT_PER_PID
-#define GPU_BRIDGE_WANT_PER_PID_PER_DEVICE
-#endif
-
+#ifndef GADGET_GPU_BRIDGE_MAPS_H
+#define GADGET_GPU_BRIDGE_MAPS_H
 /* linux/bpf.h and vmlinux.h have these as enumerators, which the preprocessor cannot ask for: numbers, fixed by the kernel's ABI. */
 #define GPU_BRIDGE_MAP_TYPE_ARRAY 2    /* BPF_MAP_TYPE_ARRAY */
 #define GPU_BRIDGE_MAP_TYPE_LRU_HASH 9 /* BPF_MAP_TYPE_LRU_HASH */
 #define GPU_BRIDGE_F_MMAPABLE 1024     /* BPF_F_MMAPABLE */
+#endif
 
-#ifdef GPU_BRIDGE_WANT_META
+#if (defined(GPU_BRIDGE_WANT_META) || defined(GPU_BRIDGE_WANT_ALL)) && !defined(GADGET_GPU_BRIDGE_META)
+#define GADGET_GPU_BRIDGE_META
 struct {
 	__uint(type, GPU_BRIDGE_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -45,18 +40,26 @@ static __always_inline struct gpu_meta *gpu_meta_fresh(__u64 now_boot_ns, __u64 
 {
 	__u32 zero = 0;
 	struct gpu_meta *meta = bpf_map_lookup_elem(&gpu_meta, &zero);
+	__u64 stamp, apart, limit;
 
-	if (!meta || meta->schema_version != GPU_SCHEMA_VERSION || !meta->last_update_boottime_ns)
+	if (!meta || meta->schema_version != GPU_SCHEMA_VERSION)
 		return 0;
-	/* A round published between the caller's clock read and this lookup is newer than "now": fresh, not 584 years old. */
-	if (now_boot_ns > meta->last_update_boottime_ns &&
-	    now_boot_ns - meta->last_update_boottime_ns > stale_threshold_ms * 1000000ULL)
+	/* Read once: the bridge may be writing. 0 is a map that nobody has filled yet. */
+	stamp = *(volatile __u64 *)&meta->last_update_boottime_ns;
+	if (!stamp)
 		return 0;
-	return meta;
+	/*
+	 * A round that was published after the caller read its clock bears a later stamp: fresh, not 584 years old. A stamp further ahead
+	 * than the threshold is no such round: another clock wrote it.
+	 */
+	apart = now_boot_ns > stamp ? now_boot_ns - stamp : stamp - now_boot_ns;
+	limit = stale_threshold_ms > ~0ULL / 1000000 ? ~0ULL : stale_threshold_ms * 1000000;
+	return apart > limit ? 0 : meta;
 }
 #endif
 
-#ifdef GPU_BRIDGE_WANT_DEVICE
+#if (defined(GPU_BRIDGE_WANT_DEVICE) || defined(GPU_BRIDGE_WANT_ALL)) && !defined(GADGET_GPU_BRIDGE_DEVICE)
+#define GADGET_GPU_BRIDGE_DEVICE
 struct {
 	__uint(type, GPU_BRIDGE_MAP_TYPE_ARRAY);
 	__uint(max_entries, GPU_MAX_DEVICES);
@@ -66,7 +69,8 @@ struct {
 } gpu_device SEC(".maps");
 #endif
 
-#ifdef GPU_BRIDGE_WANT_PER_PID
+#if (defined(GPU_BRIDGE_WANT_PER_PID) || defined(GPU_BRIDGE_WANT_ALL)) && !defined(GADGET_GPU_BRIDGE_PER_PID)
+#define GADGET_GPU_BRIDGE_PER_PID
 struct {
 	__uint(type, GPU_BRIDGE_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, GPU_BRIDGE_PID_ENTRIES);
@@ -86,7 +90,8 @@ static __always_inline struct gpu_pid_metrics_aggregated *gpu_pid_holder(__u32 t
 }
 #endif
 
-#ifdef GPU_BRIDGE_WANT_PER_PID_PER_DEVICE
+#if (defined(GPU_BRIDGE_WANT_PER_PID_PER_DEVICE) || defined(GPU_BRIDGE_WANT_ALL)) && !defined(GADGET_GPU_BRIDGE_PER_PID_PER_DEVICE)
+#define GADGET_GPU_BRIDGE_PER_PID_PER_DEVICE
 struct {
 	__uint(type, GPU_BRIDGE_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, GPU_BRIDGE_PID_ENTRIES);
@@ -96,7 +101,8 @@ struct {
 } gpu_per_pid_per_device SEC(".maps");
 #endif
 
-#ifdef GPU_BRIDGE_WANT_STATE
+#if defined(GPU_BRIDGE_WANT_STATE) && !defined(GADGET_GPU_BRIDGE_STATE)
+#define GADGET_GPU_BRIDGE_STATE
 struct {
 	__uint(type, GPU_BRIDGE_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -106,5 +112,3 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } gpu_bridge_state SEC(".maps");
 #endif
-
-#endif /* GADGET_GPU_BRIDGE_MAPS_H */

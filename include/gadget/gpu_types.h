@@ -115,6 +115,7 @@ enum gpu_bridge_device_phase {
 	GPU_BRIDGE_DEVICE_LOST = 3, /* its slot is empty */
 };
 
+/* One device of gpu_bridge_state. */
 struct gpu_bridge_device {
 	char uuid[GPU_BRIDGE_UUID_LEN];      /* NUL-terminated, like all texts here */
 	char pci_bus_id[GPU_BRIDGE_PCI_LEN];
@@ -142,5 +143,10 @@ struct gpu_bridge_state {
 	char bridge_version[GPU_BRIDGE_VERSION_LEN];
 	struct gpu_bridge_device devices[GPU_MAX_DEVICES];
 };
+
+#ifndef __cplusplus
+/* A compiler that aligns __u64 to 4 bytes (32-bit x86) must not read the maps with these structs. */
+_Static_assert(sizeof(struct gpu_pid_metrics) == 40 && sizeof(struct gpu_pid_metrics_aggregated) == 32, "layout of the gpu_* maps");
+#endif
 
 #endif /* GADGET_GPU_TYPES_H */

@@ -288,6 +288,7 @@ pub const GPU_BRIDGE_DEVICE_LATE: GpuBridgeDevicePhase = 2;
 /// its slot is empty
 pub const GPU_BRIDGE_DEVICE_LOST: GpuBridgeDevicePhase = 3;
 pub type GpuBridgeDevicePhase = ::core::ffi::c_uint;
+/// One device of gpu_bridge_state.
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct GpuBridgeDevice {
