@@ -1,0 +1,272 @@
+//! The flags: their definition for clap (the help, man pages and completions come from it) and their values.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use clap::{
+    Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser, ValueEnum, ValueHint,
+    builder::{OsStringValueParser, TypedValueParser},
+    error::{ContextKind, ContextValue},
+};
+
+use crate::{
+    interval::PollInterval,
+    normalise::{self, Normal},
+    usage::UsageError,
+};
+
+const SOURCE: &str = "Telemetry";
+const MAPS: &str = "Maps";
+const HOST: &str = "Running in a container";
+const OUTPUT: &str = "Output";
+
+const AFTER_HELP: &str = "\
+Flag forms: --flag value, --flag=value, -flag value, -flag=value; a boolean flag takes its value with \"=\" (1, 0, t, f, true, false).
+A flag given twice: the last one wins. Durations are Go's: 100ms, 1.5s, 1m30s, .5s, 1500us.
+
+Examples:
+  gpu-ebpf-bridge                                   NVML when there is a GPU, else invented data
+  gpu-ebpf-bridge --mode=real --idle-if-no-gpu      a node agent: waits where there is no GPU
+  gpu-ebpf-bridge --mode=real --host-path=/host --symlink-nvidia-devs
+                                                    in a container that has the host mounted at /host
+  gpu-ebpf-bridge --mode=mock --poll-interval=1s    invented data, for trying things out
+  gpu-ebpf-bridge --dump                            what the maps hold now
+
+Signals:
+  SIGINT, SIGTERM   empty and unpin the maps (unless --keep-pins) and end within a second; a second one ends at once
+
+Exit status:
+  0   ended as asked
+  1   failed: the message on standard error says what and what helps
+  2   the command line cannot be used; nothing was touched";
+
+/// The values of the flags.
+#[derive(Clone, Debug, PartialEq, Eq, Parser)]
+#[command(
+    name = "gpu-ebpf-bridge",
+    about = "Keeps GPU telemetry fresh in pinned BPF maps, for eBPF programs to look up.",
+    override_usage = "gpu-ebpf-bridge [flags]",
+    after_help = AFTER_HELP,
+    disable_help_flag = true,
+    disable_version_flag = true
+)]
+pub struct Args {
+    /// Where the telemetry comes from.
+    #[arg(long, value_name = "MODE", default_value = "auto", help_heading = SOURCE)]
+    pub mode: Mode,
+
+    /// Time between polls: more than 0, at most 1h; below 1ms becomes 1ms.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = text(PollInterval::parse), help_heading = SOURCE)]
+    pub poll_interval: PollInterval,
+
+    /// In mode real, when NVML is not available: wait for it instead of failing.
+    #[arg(long, help_heading = SOURCE)]
+    pub idle_if_no_gpu: bool,
+
+    /// Absolute path of libnvidia-ml.so.1 [default: searched, under --host-path when that is given].
+    #[arg(long, value_name = "FILE", value_parser = path(library), value_hint = ValueHint::FilePath, help_heading = SOURCE)]
+    pub nvml_library_path: Option<PathBuf>,
+
+    /// Directory of a BPF file system where the maps are pinned.
+    #[arg(
+        long, value_name = "DIR", default_value = "/sys/fs/bpf", value_parser = path(pins), value_hint = ValueHint::DirPath, help_heading = MAPS
+    )]
+    pub pin_dir: PathBuf,
+
+    /// Leave the maps pinned, with their data, at exit.
+    #[arg(long, help_heading = MAPS)]
+    pub keep_pins: bool,
+
+    /// Print what the maps hold and exit; polls nothing and disturbs nobody.
+    #[arg(long, help_heading = MAPS)]
+    pub dump: bool,
+
+    /// Absolute path where the host's file system, or part of it, is mounted [default: none].
+    #[arg(long, value_name = "DIR", value_parser = path(host), value_hint = ValueHint::DirPath, help_heading = HOST)]
+    pub host_path: Option<PathBuf>,
+
+    /// At start, link every nvidia* of the host's /dev into /dev; needs --host-path.
+    #[arg(long, help_heading = HOST)]
+    pub symlink_nvidia_devs: bool,
+
+    /// How much is logged, to standard error ("warning" is taken for warn; any case).
+    #[arg(long, value_name = "LEVEL", default_value = "info", ignore_case = true, help_heading = OUTPUT)]
+    pub log_level: LogLevel,
+
+    /// Print the version and exit.
+    #[arg(long, help_heading = OUTPUT)]
+    pub version: bool,
+}
+
+/// Where the telemetry comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// NVML, and invented data, with a loud warning, when NVML cannot be opened
+    Auto,
+    /// NVML
+    Real,
+    /// invented data
+    Mock,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// What happens in each tick.
+    #[value(help = None)]
+    Debug,
+    /// Changes of state.
+    #[value(help = None)]
+    Info,
+    /// What somebody should look at.
+    #[value(help = None, alias = "warning")]
+    Warn,
+    /// What ends the program.
+    #[value(help = None)]
+    Error,
+}
+
+impl From<LogLevel> for log::LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Debug => Self::Debug,
+            LogLevel::Info => Self::Info,
+            LogLevel::Warn => Self::Warn,
+            LogLevel::Error => Self::Error,
+        }
+    }
+}
+
+/// What a command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The help text.
+    Help,
+    /// What the flags say.
+    Run(Box<Args>),
+}
+
+/// The command line's definition.
+pub fn command() -> Command {
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print this help and exit").help_heading(OUTPUT);
+    Args::command().version(env!("CARGO_PKG_VERSION")).arg(help).mut_args(as_in_go)
+}
+
+/// A boolean flag that may be given a value with `=`, as Go's flag package has it.
+fn as_in_go(argument: Arg) -> Arg {
+    if !matches!(argument.get_action(), ArgAction::SetTrue) {
+        return argument;
+    }
+    argument
+        .action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .value_name("BOOL")
+        .default_value("false")
+        .default_missing_value("true")
+        .hide_default_value(true)
+        .value_parser(text(|text| {
+            normalise::boolean(text).ok_or("not a boolean; accepted: true, false, t, f, 1, 0, T, F, TRUE, FALSE, True, False")
+        }))
+}
+
+impl Args {
+    /// Reads a command line, without the program's name.
+    ///
+    /// # Errors
+    /// When it cannot be used; nothing has been touched then.
+    pub fn parse_from_go(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, UsageError> {
+        let mut command = command();
+        command.build();
+        let flags = match normalise::normalise(&command, arguments)? {
+            Normal::Help => return Ok(Request::Help),
+            Normal::Flags(flags) => flags,
+        };
+        let matches = command.no_binary_name(true).try_get_matches_from(flags).map_err(|error| usage(&error))?;
+        let mut args = Self::from_arg_matches(&matches).map_err(|error| usage(&error))?;
+        // The default is empty, and deployments write it out.
+        args.host_path = args.host_path.filter(|path| !path.as_os_str().is_empty());
+        if args.symlink_nvidia_devs && args.host_path.is_none() {
+            return Err(UsageError::SymlinkWithoutHostPath);
+        }
+        Ok(Request::Run(Box::new(args)))
+    }
+
+    /// What is accepted but deserves a line in the log at start.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let interval = self.poll_interval.requested();
+        if interval < PollInterval::SHORTEST {
+            warnings.push(format!("--poll-interval {} is below 1ms; 1ms is used", self.poll_interval));
+        }
+        if interval > PollInterval::LONGEST_FRESH {
+            warnings.push(format!(
+                "--poll-interval {} is above {:?}: consumers that call data older than 300ms stale, as the shipped gadgets do, will miss some",
+                self.poll_interval,
+                PollInterval::LONGEST_FRESH,
+            ));
+        }
+        if self.idle_if_no_gpu && self.mode == Mode::Auto {
+            warnings.push("--idle-if-no-gpu has no effect in mode auto, which falls back to mock data; use --mode=real".to_owned());
+        }
+        if self.idle_if_no_gpu && self.mode == Mode::Mock {
+            warnings.push("--idle-if-no-gpu has no effect in mode mock".to_owned());
+        }
+        warnings
+    }
+}
+
+/// A parser for values that are text: what is not UTF-8 is refused with the same words as any other wrong value.
+fn text<T, E>(parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static) -> impl TypedValueParser<Value = T>
+where
+    T: Clone + Send + Sync + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    OsStringValueParser::new().try_map(move |value| parse(&value.to_string_lossy()).map_err(Into::into))
+}
+
+fn path(refuse: impl Fn(&Path) -> Option<&'static str> + Clone + Send + Sync + 'static) -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(move |value| {
+        let path = PathBuf::from(value);
+        match refuse(&path) {
+            Some(problem) => Err(problem),
+            None => Ok(path),
+        }
+    })
+}
+
+fn library(path: &Path) -> Option<&'static str> {
+    (!path.is_absolute() || path.as_os_str().as_bytes().ends_with(b"/"))
+        .then_some("accepted: an absolute path, such as /usr/lib64/libnvidia-ml.so.1")
+}
+
+fn pins(path: &Path) -> Option<&'static str> {
+    path.as_os_str().is_empty().then_some("accepted: a directory of a BPF file system, such as /sys/fs/bpf")
+}
+
+fn host(path: &Path) -> Option<&'static str> {
+    (path != OsStr::new("") && !path.is_absolute()).then_some("accepted: an absolute path, such as /host")
+}
+
+/// clap's error in our words.
+fn usage(error: &clap::Error) -> UsageError {
+    let string = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+        _ => None,
+    };
+    let (Some(flag), Some(value)) = (string(ContextKind::InvalidArg), string(ContextKind::InvalidValue)) else {
+        return UsageError::Refused(error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned());
+    };
+    // clap shows the flag with the name of its value.
+    let flag = flag.split([' ', '[', '=']).next().unwrap_or_default().to_owned();
+    let problem = match (std::error::Error::source(error), string(ContextKind::ValidValue)) {
+        (Some(source), _) => source.to_string(),
+        (None, Some(values)) => format!("accepted: {values}"),
+        (None, None) => "not accepted".to_owned(),
+    };
+    UsageError::InvalidValue { flag, value, suggestion: string(ContextKind::SuggestedValue), problem }
+}
