@@ -1,1 +1,19 @@
 //! Whole-system tests: the built binaries against the real kernel.
+//!
+//! The harness for them: a BPF file system of a test's own ([`Bpffs`]), the daemon ([`Bridge`]) and the processes that "use"
+//! the GPUs ([`Workload`]). Everything that a test starts ends with it. What cannot be had (root, a binary that was not built) fails the
+//! test with the reason.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a harness for tests: it fails the test that uses it, with the reason")]
+
+mod binaries;
+mod bpffs;
+mod bridge;
+mod wait;
+mod workload;
+
+pub use binaries::binary;
+pub use bpffs::Bpffs;
+pub use bridge::{Bridge, BridgeBuilder, Exit};
+pub use wait::{WAIT, eventually, until};
+pub use workload::Workload;
