@@ -1,0 +1,23 @@
+# Every target is a `cargo xtask` command; CONTRIBUTING.md says what each does.
+
+.PHONY: help demo test check gpu-ebpf-bridge rust
+
+help:
+	@echo 'make demo             ten seconds of the whole: bridge, BPF program, maps (needs root, asks for sudo)'
+	@echo 'make test             every test, those that need root and BPF included'
+	@echo 'make check            format, lints, generated code, dependencies, documentation, links'
+	@echo 'make gpu-ebpf-bridge  the release binary, ./gpu-ebpf-bridge'
+	@echo 'All of them install what this machine lacks first, and say so.'
+
+demo test check: rust
+	@cargo xtask $@
+
+gpu-ebpf-bridge: rust
+	@cargo xtask build
+
+# What xtask itself cannot be built without.
+rust:
+	@command -v cargo >/dev/null || { echo 'Rust is missing: install 1.88 or newer with rustup, see https://rustup.rs'; exit 1; }
+	@cargo --version | awk '{ split($$2, v, "."); exit !(v[1] > 1 || v[2] >= 88) }' || \
+		{ echo "Rust 1.88 or newer is needed, this is $$(cargo --version): install it with rustup, see https://rustup.rs"; exit 1; }
+	@command -v cc >/dev/null || { echo 'A C compiler is missing: apt-get install gcc libc6-dev, or dnf install gcc'; exit 1; }
