@@ -4,7 +4,12 @@
 //! the GPUs ([`Workload`]). Everything that a test starts ends with it. What cannot be had (root, a binary that was not built) fails the
 //! test with the reason.
 
-#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a harness for tests: it fails the test that uses it, with the reason")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a harness for tests: it fails the test that uses it, with the reason"
+)]
 
 mod binaries;
 mod bpffs;

@@ -51,6 +51,11 @@ impl Workload {
         self.obey(&format!("burn {milliseconds}"));
     }
 
+    /// Has it sleep, and waits until it is awake again.
+    pub fn sleep(&mut self, milliseconds: u32) {
+        self.obey(&format!("sleep {milliseconds}"));
+    }
+
     /// Ends it and waits until it is gone.
     pub fn end(self) {
         drop(self);
