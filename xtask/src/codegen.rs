@@ -33,7 +33,7 @@ const BANNER: &str = "// Generated from include/gadget/gpu_types.h by `cargo xta
 
 /// Why the bindings could not be generated, written or confirmed.
 #[derive(Debug, Error)]
-pub enum CodegenError {
+pub(crate) enum CodegenError {
     /// bindgen or libclang refused the header.
     #[error("cannot generate Rust types from {HEADER}")]
     Generate(#[source] bindgen::BindgenError),
@@ -57,15 +57,14 @@ pub enum CodegenError {
 }
 
 /// Writes the bindings, or with `check` compares them with what the header gives now.
-pub fn run(check: bool) -> Result<(), CodegenError> {
+pub(crate) fn run(check: bool) -> Result<(), CodegenError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let path = root.join(BINDINGS);
     let generated = generate(&root)?;
     if !check {
         return fs::write(&path, generated).map_err(|source| CodegenError::File { action: "write", path, source });
     }
-    let present =
-        fs::read_to_string(&path).map_err(|source| CodegenError::File { action: "read", path, source })?;
+    let present = fs::read_to_string(&path).map_err(|source| CodegenError::File { action: "read", path, source })?;
     match difference(&present, &generated) {
         None => Ok(()),
         Some(difference) => Err(CodegenError::Outdated { difference }),
@@ -146,5 +145,52 @@ fn append_lines(text: &mut String, sign: char, lines: &[&str]) {
     }
     if lines.len() > SHOWN {
         text.push_str(&format!("\n{sign}… and {} more lines", lines.len() - SHOWN));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_have_no_difference() {
+        assert_eq!(difference("a\nb\n", "a\nb\n"), None);
+    }
+
+    #[track_caller]
+    fn check(present: &str, generated: &str, expected: &str) {
+        let shown = difference(present, generated).unwrap();
+        let (_, lines) = shown.split_once("(generated)\n").unwrap();
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_difference_shows_the_lines_between_what_is_common() {
+        check("a\nb\nc\n", "a\nx\nc\n", "@@ line 2 @@\n-b\n+x");
+        check("a\nc\n", "a\nb\nc\n", "@@ line 2 @@\n+b");
+        check("a\nb\nb\nc\n", "a\nb\nc\n", "@@ line 3 @@\n-b");
+        check("", "a\n", "@@ line 1 @@\n+a");
+    }
+
+    #[test]
+    fn texts_that_differ_only_in_how_they_end_differ() {
+        check("a", "a\n", "@@ line 2 @@");
+    }
+
+    #[test]
+    fn a_long_difference_is_cut() {
+        let long = "x\n".repeat(50);
+        let shown = difference(&long, "").unwrap();
+        assert!(shown.ends_with("\n-… and 10 more lines"), "{shown}");
+    }
+
+    #[test]
+    fn names_take_rusts_spelling() {
+        assert_eq!(camel_case("gpu_pid_metrics_aggregated"), "GpuPidMetricsAggregated");
+    }
+
+    #[test]
+    fn the_checked_in_bindings_are_what_the_header_gives() {
+        run(true).unwrap();
     }
 }
