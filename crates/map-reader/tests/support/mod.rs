@@ -1,0 +1,96 @@
+//! A BPF file system of the test's own, and maps in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use gpu_types::bytes::Record;
+use gpu_types::maps::{MAPS, MapDefinition};
+use libbpf_rs::libbpf_sys::bpf_map_create_opts;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use tempfile::TempDir;
+
+/// A directory with a BPF file system, gone with the value.
+pub struct PinDir {
+    dir: TempDir,
+}
+
+impl PinDir {
+    /// An empty one that anybody may look into.
+    #[track_caller]
+    pub fn empty() -> Self {
+        let dir = TempDir::with_prefix("gpu-pins-").expect("a temporary directory");
+        mount(Some("bpf"), dir.path(), Some("bpf"), MsFlags::empty(), Some("mode=0755"))
+            .expect("mounting a BPF file system: this test must run as root");
+        Self { dir }
+    }
+
+    /// One with all maps of the contract and the bridge's own.
+    #[track_caller]
+    pub fn full() -> (Self, Maps) {
+        let pins = Self::empty();
+        let [meta, device, per_pid, per_pid_per_device, state] = MAPS.map(|definition| pins.create(&definition));
+        (pins, Maps { meta, device, per_pid, per_pid_per_device, state })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn pin(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    pub fn remove(&self, name: &str) {
+        fs::remove_file(self.pin(name)).expect("removing a pin");
+    }
+
+    /// Creates and pins a map.
+    #[track_caller]
+    pub fn create(&self, definition: &MapDefinition) -> MapHandle {
+        self.create_as(MapType::from(definition.kind.bpf_type()), definition)
+    }
+
+    /// Creates and pins a map of another type than its definition says.
+    #[track_caller]
+    pub fn create_as(&self, map_type: MapType, definition: &MapDefinition) -> MapHandle {
+        let options =
+            bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, map_flags: definition.flags, ..Default::default() };
+        let MapDefinition { name, key_size, value_size, max_entries, .. } = *definition;
+        let mut map = MapHandle::create(map_type, Some(name), key_size, value_size, max_entries, &options)
+            .expect("creating a BPF map: this test must run as root");
+        map.pin(self.pin(name)).expect("pinning a map");
+        map
+    }
+}
+
+impl Drop for PinDir {
+    fn drop(&mut self) {
+        let unmounted = umount2(self.dir.path(), MntFlags::MNT_DETACH);
+        if !thread::panicking() {
+            unmounted.expect("unmounting the BPF file system");
+        }
+    }
+}
+
+/// The maps, writable.
+pub struct Maps {
+    pub meta: MapHandle,
+    pub device: MapHandle,
+    pub per_pid: MapHandle,
+    pub per_pid_per_device: MapHandle,
+    pub state: MapHandle,
+}
+
+#[track_caller]
+pub fn put(map: &MapHandle, key: impl Record, value: impl Record) {
+    map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).expect("updating a map");
+}
+
+/// Writes entries in one system call.
+#[track_caller]
+pub fn put_all<K: Record, V: Record>(map: &MapHandle, keys: &[K], values: &[V]) {
+    let (key_bytes, value_bytes) = (K::slice_as_bytes(keys), V::slice_as_bytes(values));
+    map.update_batch(key_bytes, value_bytes, keys.len() as u32, MapFlags::ANY, MapFlags::ANY).expect("updating a map");
+}
