@@ -1,1 +1,22 @@
 //! The loop that carries GPU telemetry into BPF maps, as a library.
+//!
+//! [`run`] opens the maps, starts a [`sampler`] and publishes each of its rounds until [`Control::stop`]. Time, paths and sources are
+//! parameters; nothing here reads flags or the environment.
+
+mod backoff;
+pub mod cadence;
+pub mod clock;
+mod control;
+mod error;
+mod lane;
+mod life;
+mod outlet;
+mod plan;
+mod records;
+pub mod sampler;
+mod wait;
+
+pub use control::Control;
+pub use error::{BridgeError, SamplerError};
+pub use life::run;
+pub use plan::{Plan, Source, WhenUnavailable};

@@ -1,0 +1,219 @@
+//! How often a device is asked each of its questions.
+//!
+//! One rule for every probe: it is asked at the longest of the poll interval, the probe's own period, and its measured cost ÷ its share of
+//! wall time. So a slow driver costs the workload no more than a fast one, without a table of exceptions.
+
+use std::time::Duration;
+
+/// Share of wall time that one probe may spend.
+const PROBE_SHARE: f64 = 0.004;
+/// Share of wall time that a device's probes may spend together.
+const DEVICE_SHARE: f64 = 0.01;
+/// A probe is first asked this many times in a row and the cheapest counts: first calls do one-time work.
+const LEARNING_ASKS: u32 = 3;
+/// How far one measurement may lie above the running cost before it is cut: a preempted thread is no dear call.
+const OUTLIER_FACTOR: f64 = 8.0;
+/// Weight of a new measurement in the running cost.
+const WEIGHT: f64 = 0.125;
+/// How early a tick may be, as a fraction of the poll interval, and still count for a probe that is asked at every tick, and for one that is
+/// asked at a multiple: ticks jitter, and a multiple missed by a hair would be late by a whole interval.
+const EARLY_EVERY_TICK: f64 = 0.5;
+const EARLY_MULTIPLE: f64 = 0.05;
+
+/// The timetable of one device's probes. Times are nanoseconds on one steady clock.
+#[derive(Debug)]
+pub struct Cadence {
+    poll_interval_ns: f64,
+    rationed: bool,
+    probes: Vec<Timetable>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Timetable {
+    asks: u32,
+    last_asked_ns: Option<u64>,
+    cost_ns: f64,
+    period_ns: f64,
+    not_supported: bool,
+}
+
+impl Cadence {
+    /// A timetable for `probes` probes, none asked yet. With `rationed` off, costs are measured but do not count.
+    pub fn new(probes: usize, poll_interval: Duration, rationed: bool) -> Self {
+        Self { poll_interval_ns: poll_interval.as_nanos() as f64, rationed, probes: vec![Timetable::default(); probes] }
+    }
+
+    /// Whether `probe` is to be asked now; `period` is the shortest at which its answer can change.
+    pub fn is_due(&mut self, probe: usize, period: Duration, now_ns: u64) -> bool {
+        self.probes[probe].period_ns = period.as_nanos() as f64;
+        let Timetable { not_supported, last_asked_ns, .. } = self.probes[probe];
+        if not_supported {
+            return false;
+        }
+        let Some(last) = last_asked_ns else { return true };
+        let interval = self.interval_ns(probe);
+        let early = if interval <= self.poll_interval_ns { EARLY_EVERY_TICK } else { EARLY_MULTIPLE };
+        now_ns.saturating_sub(last) as f64 >= interval - early * self.poll_interval_ns
+    }
+
+    /// Takes note of an ask that began at `asked_ns` and took `cost`.
+    pub fn asked(&mut self, probe: usize, asked_ns: u64, cost: Duration) {
+        let timetable = &mut self.probes[probe];
+        let cost_ns = cost.as_nanos() as f64;
+        timetable.last_asked_ns = Some(asked_ns);
+        timetable.cost_ns = match timetable.asks {
+            0 => cost_ns,
+            asks if asks < LEARNING_ASKS => timetable.cost_ns.min(cost_ns),
+            _ => {
+                let measured = cost_ns.min(timetable.cost_ns.max(1_000.0) * OUTLIER_FACTOR);
+                timetable.cost_ns + WEIGHT * (measured - timetable.cost_ns)
+            }
+        };
+        timetable.asks = timetable.asks.saturating_add(1);
+    }
+
+    /// Everything that is supported is due now: what was answered before does not count any more.
+    pub fn ask_everything(&mut self) {
+        for timetable in &mut self.probes {
+            timetable.last_asked_ns = None;
+        }
+    }
+
+    /// The device does not report this: it is not asked again.
+    pub fn not_supported(&mut self, probe: usize) {
+        self.probes[probe].not_supported = true;
+    }
+
+    /// The interval at which `probe` is asked now.
+    pub fn interval(&self, probe: usize) -> Duration {
+        Duration::from_nanos(self.interval_ns(probe) as u64)
+    }
+
+    fn interval_ns(&self, probe: usize) -> f64 {
+        let timetable = &self.probes[probe];
+        if !self.rationed || timetable.asks < LEARNING_ASKS {
+            return self.wanted_ns(timetable);
+        }
+        let rationed = self.rationed_ns(timetable);
+        // The whole device's share is kept by stretching what is dear; what costs next to nothing stays as it is.
+        let next_to_nothing = DEVICE_SHARE / (2 * self.probes.len()) as f64;
+        let load = |t: &Timetable| t.cost_ns / self.rationed_ns(t);
+        if load(timetable) <= next_to_nothing {
+            return rationed;
+        }
+        let (mut cheap, mut dear) = (0.0, 0.0);
+        for load in self.probes.iter().filter(|t| !t.not_supported).map(load) {
+            if load <= next_to_nothing { cheap += load } else { dear += load }
+        }
+        rationed * (dear / (DEVICE_SHARE - cheap)).max(1.0)
+    }
+
+    fn wanted_ns(&self, timetable: &Timetable) -> f64 {
+        self.poll_interval_ns.max(timetable.period_ns)
+    }
+
+    fn rationed_ns(&self, timetable: &Timetable) -> f64 {
+        self.wanted_ns(timetable).max(timetable.cost_ns / PROBE_SHARE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Ticks for `seconds` at 100 ms with probes of the given costs (µs) and periods (ms); returns how often each was asked.
+    fn asks(seconds: u64, rationed: bool, probes: &[(u64, u64)]) -> Vec<u64> {
+        let mut cadence = Cadence::new(probes.len(), Duration::from_millis(100), rationed);
+        let mut asks = vec![0; probes.len()];
+        for tick in 0..seconds * 10 {
+            let mut now = tick * 100 * MS;
+            for (probe, &(cost_us, period_ms)) in probes.iter().enumerate() {
+                if cadence.is_due(probe, Duration::from_millis(period_ms), now) {
+                    cadence.asked(probe, now, Duration::from_micros(cost_us));
+                    now += cost_us * 1_000;
+                    asks[probe] += 1;
+                }
+            }
+        }
+        asks
+    }
+
+    #[track_caller]
+    fn check(probe: (u64, u64), asks_in_100_s: std::ops::RangeInclusive<u64>) {
+        let asked = asks(100, true, &[probe])[0];
+        assert!(asks_in_100_s.contains(&asked), "asked {asked} times");
+    }
+
+    #[test]
+    fn a_cheap_probe_is_asked_at_every_tick() {
+        check((1, 0), 1000..=1000);
+    }
+
+    #[test]
+    fn a_probes_own_period_is_kept() {
+        check((1, 1000), 95..=105);
+    }
+
+    #[test]
+    fn dear_probes_are_asked_as_often_as_their_share_allows() {
+        check((200, 0), 1000..=1000);
+        check((1_700, 0), 195..=205);
+        check((4_500, 0), 80..=95);
+        check((21_000, 0), 18..=24);
+    }
+
+    #[test]
+    fn unrationed_probes_are_asked_at_every_tick_whatever_they_cost() {
+        assert_eq!(asks(10, false, &[(5_000, 0)]), [100]);
+    }
+
+    #[test]
+    fn one_preemption_does_not_make_a_cheap_probe_rare() {
+        let mut cadence = Cadence::new(1, Duration::from_millis(100), true);
+        for tick in 0..10 {
+            cadence.asked(0, tick * 100 * MS, Duration::from_micros(2));
+        }
+        cadence.asked(0, 1_000 * MS, Duration::from_millis(30));
+        assert_eq!(cadence.interval(0), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_call_that_became_dear_is_asked_less_often() {
+        let mut cadence = Cadence::new(1, Duration::from_millis(100), true);
+        for tick in 0..40 {
+            let cost = if tick < 10 { 2 } else { 20_000 };
+            cadence.asked(0, tick * 100 * MS, Duration::from_micros(cost));
+        }
+        assert!(cadence.interval(0) > Duration::from_secs(4), "{:?}", cadence.interval(0));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_never_due_again() {
+        let mut cadence = Cadence::new(1, Duration::from_millis(100), true);
+        assert!(cadence.is_due(0, Duration::ZERO, 0));
+        cadence.not_supported(0);
+        assert!(!cadence.is_due(0, Duration::ZERO, 1_000_000 * MS));
+    }
+
+    #[test]
+    fn published_costs_stay_under_one_per_cent_of_wall_time() {
+        // utilization & co, memory, compute list, graphics list, fan, PCIe counters, process utilization
+        let probes = [(8, 0), (3, 0), (200, 0), (130, 0), (400, 0), (400, 0), (1_700, 1_000)];
+        let spent: u64 = asks(100, true, &probes).iter().zip(probes).map(|(asks, (cost_us, _))| asks * cost_us).sum();
+        assert!(spent <= 1_000_000 + 100_000, "{spent} µs in 100 s");
+    }
+
+    proptest! {
+        #[test]
+        fn for_any_costs_the_devices_share_is_kept(probes in prop::collection::vec((0_u64..50_000, 0_u64..2_000), 1..14)) {
+            let spent: u64 = asks(600, true, &probes).iter().zip(&probes).map(|(asks, (cost_us, _))| asks * cost_us).sum();
+            let learning: u64 = probes.iter().map(|(cost_us, _)| cost_us * u64::from(LEARNING_ASKS)).sum();
+            // Asks may come a twentieth of an interval early.
+            prop_assert!(spent - learning.min(spent) <= 600 * 10_500, "{} µs a second", spent / 600);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What can go wrong in the loop.
+
+use std::{error, io, path::PathBuf};
+
+use map_publisher::PublishError;
+use telemetry::OpenError;
+use thiserror::Error;
+
+/// Why the bridge ended.
+#[derive(Debug, Error)]
+pub enum BridgeError {
+    /// The maps could not be opened or written.
+    #[error(transparent)]
+    Maps(#[from] PublishError),
+    /// The source could not be opened and nothing else was allowed.
+    #[error("cannot open the {name} source")]
+    Open {
+        /// What was to be opened.
+        name: &'static str,
+        /// Why not.
+        #[source]
+        source: OpenError,
+    },
+    /// The sampler could not be started.
+    #[error("cannot start the {name} sampler")]
+    Launch {
+        /// Whose sampler.
+        name: &'static str,
+        /// Why not.
+        #[source]
+        source: SamplerError,
+    },
+    /// The calling thread cannot be bound to one CPU, which the per-process maps need.
+    #[error("cannot bind the publishing thread to one CPU")]
+    Bind(#[source] io::Error),
+    /// Waiting for events failed.
+    #[error("cannot wait for events")]
+    Wait(#[source] io::Error),
+}
+
+/// Why a sampler is of no more use.
+#[derive(Debug, Error)]
+pub enum SamplerError {
+    /// The child process could not be started.
+    #[error("cannot start {program}")]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The child process ended by itself.
+    #[error("the sampler process ended: {status}")]
+    Ended {
+        /// Its exit status in words.
+        status: String,
+    },
+    /// What the child sent is no message of ours.
+    #[error("the sampler process sent a message that cannot be read: {what}")]
+    Garbled {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A pipe or event descriptor failed.
+    #[error("cannot {doing}")]
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

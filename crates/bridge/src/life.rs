@@ -1,0 +1,293 @@
+//! The loop: which sampler is running, what becomes of its rounds, and what to do when there is none.
+//!
+//! At most two samplers run: the active one, whose rounds are published, and a candidate that is opening. A candidate that opens becomes the
+//! active one; while the fallback publishes, candidates of the real source go on being tried.
+
+use std::time::{Duration, Instant};
+
+use map_publisher::{Publisher, cpu};
+use nix::poll::{PollFd, PollFlags};
+use telemetry::OpenError;
+
+use crate::{
+    BridgeError, Control, SamplerError,
+    backoff::Backoff,
+    error::chain,
+    outlet::{Outlet, SourceKind, SourceState},
+    plan::{Plan, Source, WhenUnavailable},
+    sampler::{Event, Opened, Sampler},
+    wait::wait_until,
+};
+
+/// A driver that initialises takes seconds; one that takes longer than this hangs.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
+/// How often the pins are looked after.
+const PIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// That invented data is published is said again this often.
+const MOCK_REMINDER_INTERVAL: Duration = Duration::from_secs(600);
+/// A sampler none of whose devices has answered for this long, or 20 intervals, is started anew.
+const STUCK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Publishes `plan.source` until [`Control::stop`], on the calling thread, which is bound to one CPU for that time.
+///
+/// # Errors
+/// When the maps cannot be had, or the source cannot be opened and the plan allows nothing else.
+pub fn run(plan: Plan, control: &Control) -> Result<(), BridgeError> {
+    let bound = cpu::bind_to_lowest().map_err(BridgeError::Bind)?;
+    let publisher = Publisher::open(&plan.maps)?;
+    let mut life = Life::new(plan, publisher, bound);
+    let result = life.live(control);
+    let closed = life.end();
+    result.and(closed)
+}
+
+#[derive(Debug)]
+struct Life {
+    plan: Plan,
+    bound: cpu::Bound,
+    outlet: Outlet,
+    active: Option<Active>,
+    candidate: Option<Candidate>,
+    next_attempt: Option<Instant>,
+    backoff: Backoff,
+    next_pin_check: Instant,
+    next_mock_reminder: Option<Instant>,
+    /// When the active sampler last had news, or was opened.
+    last_news: Instant,
+    /// When what was published last must not stand any longer.
+    withdraw_at: Option<Instant>,
+    /// The first attempt to open the source is over, whatever came of it: from now on only the maps' trouble ends the bridge.
+    is_settled: bool,
+}
+
+#[derive(Debug)]
+struct Active {
+    sampler: Box<dyn Sampler>,
+    is_fallback: bool,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    sampler: Box<dyn Sampler>,
+    since: Instant,
+}
+
+impl Life {
+    fn new(plan: Plan, publisher: Publisher, bound: cpu::Bound) -> Self {
+        let now = Instant::now();
+        let outlet = Outlet::new(publisher, &plan);
+        Self {
+            plan,
+            bound,
+            outlet,
+            active: None,
+            candidate: None,
+            next_attempt: Some(now),
+            backoff: Backoff::default(),
+            next_pin_check: now + PIN_CHECK_INTERVAL,
+            next_mock_reminder: None,
+            last_news: now,
+            withdraw_at: None,
+            is_settled: false,
+        }
+    }
+
+    fn live(&mut self, control: &Control) -> Result<(), BridgeError> {
+        while !control.is_stopping() {
+            self.do_what_is_due(Instant::now())?;
+            self.wait(control)?;
+            if self.candidate.is_some() {
+                self.hear_candidate()?;
+            }
+            if self.active.is_some() {
+                self.hear_active();
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<(), BridgeError> {
+        // The maps first: a sampler may take its time to end.
+        let closed = self.outlet.close(self.plan.keep_pins);
+        drop(self.active);
+        drop(self.candidate);
+        Ok(closed?)
+    }
+
+    fn wait(&self, control: &Control) -> Result<(), BridgeError> {
+        let timers = [
+            Some(self.next_pin_check),
+            self.next_attempt,
+            self.next_mock_reminder,
+            self.active.as_ref().and_then(|active| active.sampler.deadline()),
+            self.withdraw_at,
+            self.candidate.as_ref().map(|candidate| candidate.since + OPEN_LIMIT),
+            self.candidate.as_ref().and_then(|candidate| candidate.sampler.deadline()),
+        ];
+        // A sampler that is not there is stood in for by the control, whose descriptor is waited for anyway.
+        let control = control.as_fd();
+        let active = self.active.as_ref().map_or(control, |active| active.sampler.as_fd());
+        let candidate = self.candidate.as_ref().map_or(control, |candidate| candidate.sampler.as_fd());
+        let mut fds = [control, active, candidate].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        wait_until(&mut fds, timers.into_iter().flatten().min()).map_err(BridgeError::Wait)
+    }
+
+    fn do_what_is_due(&mut self, now: Instant) -> Result<(), BridgeError> {
+        if now >= self.next_pin_check {
+            self.next_pin_check = now + PIN_CHECK_INTERVAL;
+            self.outlet.check_pins();
+        }
+        if self.next_mock_reminder.is_some_and(|at| now >= at) {
+            log::warn!("the published data is still invented: {} cannot be opened", self.plan.source.name);
+            self.next_mock_reminder = Some(now + MOCK_REMINDER_INTERVAL);
+        }
+        if self.candidate.as_ref().is_some_and(|candidate| now >= candidate.since + OPEN_LIMIT) {
+            self.candidate = None;
+            self.not_opened(OpenError::Failed(format!("it did not open within {} s", OPEN_LIMIT.as_secs())))?;
+        }
+        if self.next_attempt.is_some_and(|at| now >= at) {
+            self.attempt()?;
+        }
+        if self.withdraw_at.is_some_and(|at| now >= at) {
+            self.withdraw_at = None;
+            log::warn!("no device has answered for {:.1} s: the maps are empty until one does", (now - self.last_news).as_secs_f64());
+            self.outlet.withdraw(SourceState::Waiting);
+        }
+        let stuck_limit = STUCK_LIMIT.max(self.plan.poll_interval.saturating_mul(20));
+        if self.active.is_some() && now.saturating_duration_since(self.last_news) >= stuck_limit {
+            self.source_gone(&format!("no device has answered for {:.0} s", stuck_limit.as_secs_f64()));
+        }
+        Ok(())
+    }
+
+    fn attempt(&mut self) -> Result<(), BridgeError> {
+        self.next_attempt = None;
+        match launch(&mut self.plan.source, &self.bound) {
+            Ok(sampler) => self.candidate = Some(Candidate { sampler, since: Instant::now() }),
+            Err(source) if self.is_settled => {
+                log::warn!("cannot start the {} sampler: {source}", self.plan.source.name);
+                self.try_again();
+            }
+            Err(source) => return Err(BridgeError::Launch { name: self.plan.source.name, source }),
+        }
+        Ok(())
+    }
+
+    fn try_again(&mut self) {
+        let delay = self.backoff.next(self.outlet.noise());
+        log::debug!("next attempt to open {} in {:.1} s", self.plan.source.name, delay.as_secs_f64());
+        self.next_attempt = Some(Instant::now() + delay);
+    }
+
+    fn hear_candidate(&mut self) -> Result<(), BridgeError> {
+        let Some(mut candidate) = self.candidate.take() else { return Ok(()) };
+        match candidate.sampler.receive() {
+            Ok(Event::Opened(opened)) => self.opened(candidate.sampler, &opened, false),
+            Ok(Event::OpenFailed(error)) => self.not_opened(error)?,
+            Ok(Event::SourceGone(what)) => self.not_opened(OpenError::Failed(what))?,
+            Ok(Event::Nothing | Event::Round) => self.candidate = Some(candidate),
+            Err(error) => self.not_opened(OpenError::Failed(chain(&error)))?,
+        }
+        Ok(())
+    }
+
+    fn opened(&mut self, sampler: Box<dyn Sampler>, opened: &Opened, is_fallback: bool) {
+        if self.active.take().is_some() {
+            // What the fallback invented goes before the first real round.
+            self.outlet.withdraw(SourceState::Waiting);
+        }
+        self.is_settled = true;
+        if !is_fallback {
+            self.next_mock_reminder = None;
+        }
+        let kind = match (is_fallback, self.plan.source.is_mock) {
+            (true, _) => SourceKind::MockFallback,
+            (false, true) => SourceKind::Mock,
+            (false, false) => SourceKind::Real,
+        };
+        self.outlet.opened(opened, kind);
+        self.last_news = Instant::now();
+        self.active = Some(Active { sampler, is_fallback });
+    }
+
+    /// The source could not be opened: the first time, and only then, that may end the bridge.
+    fn not_opened(&mut self, error: OpenError) -> Result<(), BridgeError> {
+        let name = self.plan.source.name;
+        if self.is_settled {
+            log::debug!("{name} cannot be opened yet: {error}");
+            self.try_again();
+            return Ok(());
+        }
+        match &mut self.plan.when_unavailable {
+            WhenUnavailable::Fail => return Err(BridgeError::Open { name, source: error }),
+            WhenUnavailable::Wait => {
+                log::warn!("{name} cannot be opened: {error}; waiting for it, nothing is published until then");
+                self.is_settled = true;
+                self.outlet.withdraw(if matches!(error, OpenError::NotAvailable(_)) { SourceState::Idle } else { SourceState::Waiting });
+            }
+            WhenUnavailable::FallBack(fallback) => {
+                log::warn!("{name} cannot be opened: {error}; THE PUBLISHED DATA IS INVENTED by the {} source until it can", fallback.name);
+                let launched = launch(fallback, &self.bound);
+                let mut sampler = launched.map_err(|source| BridgeError::Launch { name: fallback.name, source })?;
+                let name = fallback.name;
+                match sampler.receive() {
+                    Ok(Event::Opened(opened)) => self.opened(sampler, &opened, true),
+                    Ok(Event::OpenFailed(source)) => return Err(BridgeError::Open { name, source }),
+                    Ok(other) => {
+                        let source = OpenError::Failed(format!("it answered {other:?}"));
+                        return Err(BridgeError::Open { name, source });
+                    }
+                    Err(source) => return Err(BridgeError::Launch { name, source }),
+                }
+                self.next_mock_reminder = Some(Instant::now() + MOCK_REMINDER_INTERVAL);
+            }
+        }
+        self.try_again();
+        Ok(())
+    }
+
+    fn hear_active(&mut self) {
+        let Some(active) = &mut self.active else { return };
+        match active.sampler.receive() {
+            Ok(Event::Round) => {
+                let round = active.sampler.round();
+                if !round.has_news {
+                    return self.outlet.note_silence(round);
+                }
+                self.last_news = Instant::now();
+                self.withdraw_at = Some(self.last_news + self.outlet.hold());
+                if self.outlet.publish(round) && !active.is_fallback {
+                    self.backoff.reset();
+                }
+            }
+            Ok(Event::SourceGone(what)) => self.source_gone(&what),
+            Ok(Event::Nothing | Event::Opened(_) | Event::OpenFailed(_)) => {}
+            Err(error) => self.sampler_died(&error),
+        }
+    }
+
+    /// The driver is gone: what was published is not true any more.
+    fn source_gone(&mut self, what: &str) {
+        log::warn!("{} is gone: {what}; waiting for it, the maps are empty until then", self.plan.source.name);
+        self.active = None;
+        self.withdraw_at = None;
+        self.outlet.withdraw(SourceState::Waiting);
+        self.try_again();
+    }
+
+    /// A sampler that died takes no device with it: its last round stands for its hold.
+    fn sampler_died(&mut self, error: &SamplerError) {
+        log::warn!("{}; it is started anew", chain(error));
+        self.active = None;
+        self.try_again();
+    }
+}
+
+/// Starts a sampler that may use all of the CPUs that the process was given, not just the publisher's.
+fn launch(source: &mut Source, bound: &cpu::Bound) -> Result<Box<dyn Sampler>, SamplerError> {
+    let failed = |doing| move |source| SamplerError::Io { doing, source };
+    bound.previous.apply().map_err(failed("use all CPUs for the sampler"))?;
+    let launched = source.launcher.launch();
+    cpu::bind_to_lowest().map_err(failed("return to one CPU"))?;
+    launched
+}

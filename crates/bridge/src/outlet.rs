@@ -1,0 +1,291 @@
+//! The publishing end of the loop: rounds in, maps written, `gpu_bridge_state` kept.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use gpu_types::{GpuBridgeDevice, GpuBridgeState};
+use map_publisher::{PublishError, Publisher};
+use telemetry::Now;
+
+use crate::{
+    clock::Clock,
+    error::chain,
+    plan::Plan,
+    records::{CLOCK_STEP_NS, Frame, RecordBuilder, is_held, metrics_present},
+    sampler::{Opened, Round},
+};
+
+/// A device that does not answer keeps its last record for this long, or for 3 intervals.
+const SHORTEST_HOLD: Duration = Duration::from_millis(500);
+/// A failure that goes on is said again this often, with its count.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceKind {
+    Real,
+    Mock,
+    MockFallback,
+}
+
+/// Why there is nothing to publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceState {
+    /// For a driver that was there or must come.
+    Waiting,
+    /// No GPU, by design.
+    Idle,
+}
+
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    publisher: Publisher,
+    builder: RecordBuilder,
+    clock: Arc<dyn Clock>,
+    helper_pid: u32,
+    pin_dir: PathBuf,
+    version: String,
+    poll_interval: Duration,
+    hold: Duration,
+    last_stamp_ns: u64,
+    /// The offset in `gpu_meta`, once we wrote it.
+    published_offset_ns: Option<i64>,
+    left_out_warned: bool,
+    failure: Option<Failure>,
+}
+
+/// A publishing failure that goes on.
+#[derive(Debug)]
+struct Failure {
+    count: u64,
+    said_at: Instant,
+}
+
+impl Outlet {
+    pub(crate) fn new(publisher: Publisher, plan: &Plan) -> Self {
+        let mut outlet = Self {
+            publisher,
+            builder: RecordBuilder::default(),
+            clock: Arc::clone(&plan.clock),
+            helper_pid: plan.maps.helper_pid,
+            pin_dir: plan.maps.pin_dir.clone(),
+            version: plan.version.clone(),
+            poll_interval: plan.poll_interval,
+            hold: SHORTEST_HOLD.max(plan.poll_interval.saturating_mul(3)),
+            last_stamp_ns: 0,
+            published_offset_ns: None,
+            left_out_warned: false,
+            failure: None,
+        };
+        let started_boottime_ns = outlet.clock.boottime_ns();
+        let state = GpuBridgeState {
+            version: gpu_types::GPU_BRIDGE_STATE_VERSION,
+            phase: gpu_types::GPU_BRIDGE_STARTING,
+            helper_pid: outlet.helper_pid,
+            poll_interval_ns: outlet.poll_interval.as_nanos() as u64,
+            started_boottime_ns,
+            bridge_version: text(&outlet.version),
+            ..GpuBridgeState::default()
+        };
+        // The sequence is the publisher's.
+        outlet.publisher.set_state(|current| *current = GpuBridgeState { sequence: current.sequence, ..state });
+        outlet
+    }
+
+    /// How long a device that does not answer keeps its last record.
+    pub(crate) fn hold(&self) -> Duration {
+        self.hold
+    }
+
+    /// A number that differs between machines.
+    pub(crate) fn noise(&self) -> u64 {
+        self.clock.now().realtime_ns() / 1_000
+    }
+
+    /// A source was opened: says so, and describes its devices.
+    pub(crate) fn opened(&mut self, opened: &Opened, kind: SourceKind) {
+        let Opened { info, devices } = opened;
+        let driver = info.driver_version.as_ref().map(|version| format!(", driver {version}")).unwrap_or_default();
+        let library = info.library.as_ref().map(|library| format!(" from {library}")).unwrap_or_default();
+        let described: Vec<_> = devices
+            .iter()
+            .map(|device| {
+                let parts = [device.name.as_str(), device.uuid.as_str(), device.pci_bus_id.as_str()];
+                let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+                format!("{} {}", device.index, parts.join(" "))
+            })
+            .collect();
+        log::info!(
+            "gpu-ebpf-bridge {}: source {}{driver}{library}, {} devices ({}), maps in {}, every {:?}",
+            self.version,
+            info.name,
+            devices.len(),
+            described.join("; "),
+            self.pin_dir.display(),
+            self.poll_interval,
+        );
+        let source = match kind {
+            SourceKind::Real => gpu_types::GPU_BRIDGE_SOURCE_REAL,
+            SourceKind::Mock => gpu_types::GPU_BRIDGE_SOURCE_MOCK,
+            SourceKind::MockFallback => gpu_types::GPU_BRIDGE_SOURCE_MOCK_FALLBACK,
+        };
+        self.publisher.set_state(|state| {
+            state.source = source;
+            state.driver_version = text(info.driver_version.as_deref().unwrap_or_default());
+            state.devices = [GpuBridgeDevice::default(); gpu_types::GPU_MAX_DEVICES as usize];
+            for device in devices {
+                let Some(slot) = state.devices.get_mut(device.index as usize) else { continue };
+                slot.uuid = text(&device.uuid);
+                slot.pci_bus_id = text(&device.pci_bus_id);
+                slot.name = text(&device.name);
+                slot.vendor_id = device.vendor_id;
+            }
+            state.n_devices = devices.len() as u32;
+        });
+    }
+
+    /// Makes the maps equal `round`; false when that failed.
+    pub(crate) fn publish(&mut self, round: &Round) -> bool {
+        let now = self.clock.now();
+        match self.try_publish(round, now) {
+            Ok(()) => {
+                if let Some(failure) = self.failure.take() {
+                    log::info!("publishing works again after {} failures", failure.count);
+                }
+                true
+            }
+            Err(error) => {
+                self.note_failure(&error);
+                false
+            }
+        }
+    }
+
+    fn try_publish(&mut self, round: &Round, now: Now) -> Result<(), PublishError> {
+        if let Some(offset) = self.published_offset_ns
+            && offset.abs_diff(now.clock_offset_ns) > CLOCK_STEP_NS
+        {
+            log::info!("the wall clock was set by {:+.3} s", (now.clock_offset_ns - offset) as f64 / 1e9);
+            self.publisher.step_clock(now.clock_offset_ns)?;
+        }
+        let frame = Frame { now, hold: self.hold, last_stamp_ns: self.last_stamp_ns, helper_pid: self.helper_pid };
+        self.builder.fill(round, &frame);
+        self.note_left_out();
+        let published = self.publisher.publish(&self.builder.records)?;
+        log::trace!("{published:?}");
+        self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
+        self.published_offset_ns = Some(now.clock_offset_ns);
+        self.describe(round, now, true);
+        Ok(())
+    }
+
+    /// A round in which no device answered: nothing is published, but the state says how the devices are.
+    pub(crate) fn note_silence(&mut self, round: &Round) {
+        let now = self.clock.now();
+        self.describe(round, now, false);
+    }
+
+    fn describe(&mut self, round: &Round, now: Now, publishing: bool) {
+        let (hold, left_out) = (self.hold, self.builder.left_out as u32);
+        self.publisher.set_state(|state| {
+            if publishing {
+                state.phase = gpu_types::GPU_BRIDGE_PUBLISHING;
+                state.processes_left_out = left_out;
+            }
+            state.skipped_ticks = round.skipped_ticks;
+            let mut late = false;
+            for device in &round.devices {
+                let Some(slot) = state.devices.get_mut(device.index as usize) else { continue };
+                slot.phase = if round.has_news && device.answered_boottime_ns >= round.started_boottime_ns {
+                    gpu_types::GPU_BRIDGE_DEVICE_ANSWERING
+                } else if is_held(device, now, hold) {
+                    late = true;
+                    gpu_types::GPU_BRIDGE_DEVICE_LATE
+                } else {
+                    gpu_types::GPU_BRIDGE_DEVICE_LOST
+                };
+                slot.metrics_present = metrics_present(&device.reading.metrics);
+            }
+            state.late_ticks += u64::from(late);
+        });
+    }
+
+    /// Empties the maps, but for `gpu_meta`, which grows stale.
+    pub(crate) fn withdraw(&mut self, why: SourceState) {
+        if let Err(error) = self.publisher.withdraw() {
+            self.note_failure(&error);
+        }
+        let phase = match why {
+            SourceState::Waiting => gpu_types::GPU_BRIDGE_WAITING,
+            SourceState::Idle => gpu_types::GPU_BRIDGE_IDLE,
+        };
+        self.publisher.set_state(|state| {
+            state.phase = phase;
+            for device in &mut state.devices {
+                if device.phase != gpu_types::GPU_BRIDGE_DEVICE_ABSENT {
+                    device.phase = gpu_types::GPU_BRIDGE_DEVICE_LOST;
+                }
+            }
+        });
+    }
+
+    pub(crate) fn check_pins(&mut self) {
+        match self.publisher.check_pins() {
+            Ok(events) => events.iter().for_each(|event| log::warn!("{event}")),
+            Err(error) => self.note_failure(&error),
+        }
+    }
+
+    pub(crate) fn close(self, keep_pins: bool) -> Result<(), PublishError> {
+        self.publisher.close(keep_pins)
+    }
+
+    fn note_left_out(&mut self) {
+        let left_out = self.builder.left_out;
+        if left_out > 0 && !self.left_out_warned {
+            log::warn!("{left_out} processes do not fit into the maps and are left out: those with the least GPU memory");
+        }
+        self.left_out_warned = left_out > 0;
+    }
+
+    /// One line, then a count a minute.
+    fn note_failure(&mut self, error: &PublishError) {
+        let now = Instant::now();
+        let Some(failure) = &mut self.failure else {
+            log::error!("cannot publish: {}", chain(error));
+            self.failure = Some(Failure { count: 1, said_at: now });
+            return;
+        };
+        failure.count += 1;
+        if now - failure.said_at >= REPEAT_INTERVAL {
+            failure.said_at = now;
+            log::error!("cannot publish, {} times so far: {}", failure.count, chain(error));
+        }
+    }
+}
+
+/// A NUL-terminated text for a C array, cut where it does not fit.
+fn text<const N: usize>(value: &str) -> [u8; N] {
+    let mut array = [0; N];
+    let end = floor_char_boundary(value, N - 1);
+    array[..end].copy_from_slice(&value.as_bytes()[..end]);
+    array
+}
+
+fn floor_char_boundary(value: &str, limit: usize) -> usize {
+    (0..=limit.min(value.len())).rev().find(|&end| value.is_char_boundary(end)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+
+    #[test]
+    fn a_text_that_does_not_fit_is_cut_between_characters_and_terminated() {
+        assert_eq!(text::<4>("ab"), *b"ab\0\0");
+        assert_eq!(text::<4>("abcdef"), *b"abc\0");
+        assert_eq!(text::<4>("abé"), *b"ab\0\0");
+    }
+}

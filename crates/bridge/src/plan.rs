@@ -1,0 +1,48 @@
+//! What a bridge is to do: given once, at its start.
+
+use std::{sync::Arc, time::Duration};
+
+use map_publisher::Options;
+
+use crate::{clock::Clock, sampler::Launch};
+
+/// Everything that [`crate::run`] needs to know.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where the maps are pinned, and how.
+    pub maps: Options,
+    /// Leave the maps pinned, with their data, at the end.
+    pub keep_pins: bool,
+    /// Time between ticks; the launchers were given the same.
+    pub poll_interval: Duration,
+    /// The program's version, for the start line and `gpu_bridge_state`.
+    pub version: String,
+    /// The machine's clocks.
+    pub clock: Arc<dyn Clock>,
+    /// The source to publish.
+    pub source: Source,
+    /// What to do while it cannot be opened.
+    pub when_unavailable: WhenUnavailable,
+}
+
+/// A source and how to start sampling it.
+#[derive(Debug)]
+pub struct Source {
+    /// Its name in messages, as in `nvml`.
+    pub name: &'static str,
+    /// Whether its data is invented.
+    pub is_mock: bool,
+    /// Starts its sampler.
+    pub launcher: Box<dyn Launch>,
+}
+
+/// What to do when the source cannot be opened at the start.
+#[derive(Debug)]
+pub enum WhenUnavailable {
+    /// End with an error.
+    Fail,
+    /// Go on trying; publish nothing until then.
+    Wait,
+    /// Publish another source's data, and go on trying.
+    FallBack(Source),
+}

@@ -1,0 +1,277 @@
+//! From readings to the ABI's records: a pure function of a round and the clocks.
+
+use std::time::Duration;
+
+use gpu_types::{GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated, keys::PidDeviceKey, maps};
+use map_publisher::Records;
+use telemetry::{Metrics, Now, Process, Reading, Stamp};
+
+use crate::sampler::{DeviceReading, Round};
+
+/// A change of the clock offset beyond this is a step of the wall clock; below, it is slewing and rounding.
+pub(crate) const CLOCK_STEP_NS: u64 = 10_000_000;
+
+/// A process's utilization counts for at least this long after its sample.
+const SHORTEST_SAMPLE_HOLD: Duration = Duration::from_secs(2);
+/// … and for this many sample periods.
+const SAMPLE_PERIODS_HELD: f64 = 2.5;
+
+/// The most entries that either per-process map can hold without losing some.
+const ROOM: usize = maps::PID_PUBLISH_LIMIT as usize;
+/// Device indices that have a slot.
+const SLOTS: usize = gpu_types::GPU_MAX_DEVICES as usize;
+
+/// Makes records of rounds, in memory that it keeps.
+#[derive(Debug, Default)]
+pub(crate) struct RecordBuilder {
+    pub(crate) records: Records,
+    /// Processes that there was no room for.
+    pub(crate) left_out: usize,
+    /// Devices with a slot that is in use.
+    pub(crate) devices: u32,
+    by_memory: Vec<Holder>,
+}
+
+/// How a round is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    /// The publisher's clocks.
+    pub(crate) now: Now,
+    /// How long a device that does not answer keeps its last record.
+    pub(crate) hold: Duration,
+    /// The last published stamp: time does not run backwards.
+    pub(crate) last_stamp_ns: u64,
+    pub(crate) helper_pid: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    pid: u32,
+    memory: u64,
+    /// Where the process's entries are.
+    first: usize,
+    count: usize,
+}
+
+impl RecordBuilder {
+    /// Fills [`RecordBuilder::records`] from `round`.
+    pub(crate) fn fill(&mut self, round: &Round, frame: &Frame) {
+        let Frame { now, hold, .. } = *frame;
+        self.records.devices = [GpuDeviceMetrics::default(); SLOTS];
+        self.records.process_devices.clear();
+        self.records.processes.clear();
+        self.devices = 0;
+        for device in &round.devices {
+            let Some(slot) = self.records.devices.get_mut(device.index as usize) else { continue };
+            let Some(read) = device.read.filter(|_| is_held(device, now, hold)) else { continue };
+            let sampled = device.reading.sampled.unwrap_or(read);
+            *slot = device_record(&device.reading.metrics, publish_time(sampled, now));
+            self.devices += 1;
+            add_processes(&mut self.records.process_devices, device.index as u8, &device.reading, now);
+        }
+        fold_instances(&mut self.records.process_devices);
+        self.aggregate();
+        self.records.meta = GpuMeta {
+            schema_version: gpu_types::GPU_SCHEMA_VERSION,
+            n_devices: self.devices,
+            last_update_boottime_ns: self.stamp(round, frame),
+            helper_pid: frame.helper_pid,
+            _reserved: 0,
+            clock_offset_ns: now.clock_offset_ns,
+        };
+    }
+
+    /// When this round's data was taken: before its first read, or at its newest sample where the source took that later; never before the
+    /// stamp of the round before, and never in the future.
+    fn stamp(&self, round: &Round, frame: &Frame) -> u64 {
+        let newest_device = self.records.devices.iter().map(|record| record.timestamp_ns).max().unwrap_or(0);
+        let newest_process = self.records.processes.iter().map(|(_, record)| record.timestamp_ns).max().unwrap_or(0);
+        let newest = Stamp { realtime_ns: newest_device.max(newest_process), clock_offset_ns: frame.now.clock_offset_ns };
+        round.started_boottime_ns.max(newest.boottime_ns()).max(frame.last_stamp_ns).min(frame.now.boottime_ns)
+    }
+
+    /// Per-process sums and maxima, of the processes that there is room for.
+    fn aggregate(&mut self) {
+        let entries = &mut self.records.process_devices;
+        self.by_memory.clear();
+        let mut first = 0;
+        for group in entries.chunk_by(|(a, _), (b, _)| pid_of(*a) == pid_of(*b)) {
+            let memory = group.iter().map(|(_, record)| record.used_gpu_memory).fold(0, u64::saturating_add);
+            self.by_memory.push(Holder { pid: pid_of(group[0].0), memory, first, count: group.len() });
+            first += group.len();
+        }
+        self.left_out = 0;
+        if entries.len() > ROOM {
+            self.by_memory.sort_unstable_by_key(|holder| (std::cmp::Reverse(holder.memory), holder.pid));
+            let mut room = ROOM;
+            let fitting = self.by_memory.iter().take_while(|holder| match room.checked_sub(holder.count) {
+                Some(left) => {
+                    room = left;
+                    true
+                }
+                None => false,
+            });
+            let fitting = fitting.count();
+            self.left_out = self.by_memory.len() - fitting;
+            self.by_memory.truncate(fitting);
+            self.by_memory.sort_unstable_by_key(|holder| holder.pid);
+            // Both are in PID order, so entries only move towards the front.
+            let mut kept = 0;
+            for holder in &mut self.by_memory {
+                entries.copy_within(holder.first..holder.first + holder.count, kept);
+                holder.first = kept;
+                kept += holder.count;
+            }
+            entries.truncate(kept);
+        }
+        let processes = self.by_memory.iter().map(|holder| (holder.pid, aggregate(&entries[holder.first..holder.first + holder.count])));
+        self.records.processes.extend(processes);
+    }
+}
+
+/// Whether a device's last record still counts.
+pub(crate) fn is_held(device: &DeviceReading, now: Now, hold: Duration) -> bool {
+    device.answered_boottime_ns > 0 && now.boottime_ns.saturating_sub(device.answered_boottime_ns) <= hold.as_nanos() as u64
+}
+
+/// A sample's wall-clock time for consumers: as its source gave it, moved along when the wall clock was set since, and never in the future.
+fn publish_time(stamp: Stamp, now: Now) -> u64 {
+    let is_step = stamp.clock_offset_ns.abs_diff(now.clock_offset_ns) > CLOCK_STEP_NS;
+    let realtime_ns = if is_step { stamp.boottime_ns().saturating_add_signed(now.clock_offset_ns) } else { stamp.realtime_ns };
+    // 0 means "empty" to consumers.
+    realtime_ns.min(now.realtime_ns()).max(1)
+}
+
+fn device_record(metrics: &Metrics, timestamp_ns: u64) -> GpuDeviceMetrics {
+    let memory = metrics.memory.unwrap_or_default();
+    GpuDeviceMetrics {
+        timestamp_ns,
+        sm_util_pct: percent(metrics.sm_util_pct),
+        mem_util_pct: percent(metrics.mem_util_pct),
+        mem_total: memory.total_bytes,
+        mem_used: memory.used_bytes,
+        mem_reserved: memory.reserved_bytes,
+        temp_c: metrics.temp_c.unwrap_or(0),
+        power_mw: metrics.power_mw.unwrap_or(0),
+        sm_clock_mhz: metrics.sm_clock_mhz.unwrap_or(0),
+        mem_clock_mhz: metrics.mem_clock_mhz.unwrap_or(0),
+        throttle_reasons: metrics.throttle_reasons.unwrap_or(0),
+        pcie_tx_kbps: metrics.pcie_tx_kbps.unwrap_or(0),
+        pcie_rx_kbps: metrics.pcie_rx_kbps.unwrap_or(0),
+        enc_util_pct: percent(metrics.enc_util_pct),
+        dec_util_pct: percent(metrics.dec_util_pct),
+        nvlink_tx_kbps: metrics.nvlink_tx_kbps.unwrap_or(0),
+        nvlink_rx_kbps: metrics.nvlink_rx_kbps.unwrap_or(0),
+        ecc_corrected_total: metrics.ecc_corrected_total.unwrap_or(0),
+        ecc_uncorrected_total: metrics.ecc_uncorrected_total.unwrap_or(0),
+        fan_speed_pct: percent(metrics.fan_speed_pct),
+        compute_mode: metrics.compute_mode.unwrap_or(0),
+    }
+}
+
+/// Which fields of [`GpuDeviceMetrics`] a device reports: bit n for the n-th field.
+pub(crate) fn metrics_present(metrics: &Metrics) -> u64 {
+    let memory = metrics.memory.is_some();
+    let present = [
+        true,
+        metrics.sm_util_pct.is_some(),
+        metrics.mem_util_pct.is_some(),
+        memory,
+        memory,
+        memory,
+        metrics.temp_c.is_some(),
+        metrics.power_mw.is_some(),
+        metrics.sm_clock_mhz.is_some(),
+        metrics.mem_clock_mhz.is_some(),
+        metrics.throttle_reasons.is_some(),
+        metrics.pcie_tx_kbps.is_some(),
+        metrics.pcie_rx_kbps.is_some(),
+        metrics.enc_util_pct.is_some(),
+        metrics.dec_util_pct.is_some(),
+        metrics.nvlink_tx_kbps.is_some(),
+        metrics.nvlink_rx_kbps.is_some(),
+        metrics.ecc_corrected_total.is_some(),
+        metrics.ecc_uncorrected_total.is_some(),
+        metrics.fan_speed_pct.is_some(),
+        metrics.compute_mode.is_some(),
+    ];
+    present.iter().enumerate().map(|(bit, &present)| u64::from(present) << bit).sum()
+}
+
+fn percent(value: Option<u32>) -> u32 {
+    value.unwrap_or(0).min(100)
+}
+
+fn add_processes(entries: &mut Vec<(u64, GpuPidMetrics)>, device: u8, reading: &Reading, now: Now) {
+    let periods = reading.process_sample_period.unwrap_or_default().mul_f64(SAMPLE_PERIODS_HELD);
+    let hold_ns = SHORTEST_SAMPLE_HOLD.max(periods).as_nanos() as u64;
+    for process in &reading.processes {
+        // NVML's pid 0 is "unattributed", all ones "unknown".
+        if matches!(process.pid, 0 | u32::MAX) {
+            continue;
+        }
+        let key = u64::from(PidDeviceKey::new(process.pid, u32::from(device)));
+        entries.push((key, process_record(process, device, hold_ns, now)));
+    }
+}
+
+fn process_record(process: &Process, device: u8, hold_ns: u64, now: Now) -> GpuPidMetrics {
+    let mut record = GpuPidMetrics {
+        // All ones is NVML's "not available".
+        used_gpu_memory: process.used_memory_bytes.filter(|&bytes| bytes != u64::MAX).unwrap_or(0),
+        gpu_device: device,
+        mig_instance: process.mig_instance.unwrap_or(0),
+        ..GpuPidMetrics::default()
+    };
+    if let Some(sample) = process.utilization {
+        record.timestamp_ns = publish_time(sample.sampled, now);
+        if now.boottime_ns.saturating_sub(sample.sampled.boottime_ns()) <= hold_ns {
+            record.sm_util_pct = sample.sm_pct.min(100);
+            record.mem_util_pct = sample.mem_pct.min(100);
+            record.enc_util_pct = sample.enc_pct.min(100);
+            record.dec_util_pct = sample.dec_pct.min(100);
+        }
+    }
+    record
+}
+
+/// Sorts the entries by key and folds those of one process on one device (its MIG instances) into one: memory is their sum, the instance that of
+/// the larger, utilization the maximum, the time the newest.
+fn fold_instances(entries: &mut Vec<(u64, GpuPidMetrics)>) {
+    entries.sort_unstable_by_key(|(key, record)| (*key, std::cmp::Reverse(record.used_gpu_memory), record.mig_instance));
+    entries.dedup_by(|(key, record), (kept_key, kept)| {
+        if key != kept_key {
+            return false;
+        }
+        kept.used_gpu_memory = kept.used_gpu_memory.saturating_add(record.used_gpu_memory);
+        kept.timestamp_ns = kept.timestamp_ns.max(record.timestamp_ns);
+        kept.sm_util_pct = kept.sm_util_pct.max(record.sm_util_pct);
+        kept.mem_util_pct = kept.mem_util_pct.max(record.mem_util_pct);
+        kept.enc_util_pct = kept.enc_util_pct.max(record.enc_util_pct);
+        kept.dec_util_pct = kept.dec_util_pct.max(record.dec_util_pct);
+        true
+    });
+}
+
+/// One process over its devices.
+fn aggregate(entries: &[(u64, GpuPidMetrics)]) -> GpuPidMetricsAggregated {
+    let mut sum = GpuPidMetricsAggregated { device_count: entries.len() as u8, ..GpuPidMetricsAggregated::default() };
+    sum.gpu_device_primary = match entries {
+        [(_, only)] => only.gpu_device,
+        _ => gpu_types::GPU_DEVICE_PRIMARY_MULTI,
+    };
+    for (_, record) in entries {
+        sum.timestamp_ns = sum.timestamp_ns.max(record.timestamp_ns);
+        sum.used_gpu_memory_total = sum.used_gpu_memory_total.saturating_add(record.used_gpu_memory);
+        sum.sm_util_pct_max = sum.sm_util_pct_max.max(record.sm_util_pct);
+        sum.mem_util_pct_max = sum.mem_util_pct_max.max(record.mem_util_pct);
+    }
+    sum
+}
+
+fn pid_of(key: u64) -> u32 {
+    PidDeviceKey::from(key).pid()
+}
+
+#[cfg(test)]
+mod tests;

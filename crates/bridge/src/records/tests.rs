@@ -1,0 +1,347 @@
+use telemetry::{Memory, ProcessUtilization};
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+const OFFSET: i64 = 1_700_000_000 * S as i64;
+/// Everything here happens around an hour after boot.
+const NOW: Now = Now { boottime_ns: 3_600 * S, clock_offset_ns: OFFSET };
+const HOLD: Duration = Duration::from_millis(500);
+
+fn frame() -> Frame {
+    Frame { now: NOW, hold: HOLD, last_stamp_ns: 0, helper_pid: 77 }
+}
+
+/// A time before `NOW`, read with the same offset.
+fn ago(age_ns: u64) -> Stamp {
+    Stamp { realtime_ns: NOW.realtime_ns() - age_ns, clock_offset_ns: OFFSET }
+}
+
+fn process(pid: u32, memory: u64) -> Process {
+    Process { pid, used_memory_bytes: Some(memory), ..Process::default() }
+}
+
+fn busy(pid: u32, memory: u64, sm_pct: u32, age_ns: u64) -> Process {
+    let utilization = ProcessUtilization { sampled: ago(age_ns), sm_pct, mem_pct: sm_pct / 2, enc_pct: 1, dec_pct: 2 };
+    Process { utilization: Some(utilization), ..process(pid, memory) }
+}
+
+fn device(index: u32, processes: Vec<Process>) -> DeviceReading {
+    DeviceReading {
+        index,
+        answered_boottime_ns: NOW.boottime_ns - 10 * MS,
+        read: Some(ago(9 * MS)),
+        lost: false,
+        reading: Reading { processes, sampled: Some(ago(70 * MS)), ..Reading::default() },
+    }
+}
+
+fn round(devices: Vec<DeviceReading>) -> Round {
+    Round { started_boottime_ns: NOW.boottime_ns - 10 * MS, has_news: true, skipped_ticks: 0, devices }
+}
+
+fn build_with(devices: Vec<DeviceReading>, frame: &Frame) -> RecordBuilder {
+    let mut builder = RecordBuilder::default();
+    builder.fill(&round(devices), frame);
+    builder
+}
+
+fn build(devices: Vec<DeviceReading>) -> RecordBuilder {
+    build_with(devices, &frame())
+}
+
+#[test]
+fn every_metric_has_its_field_and_what_is_absent_is_zero() {
+    let mut device = device(1, vec![]);
+    device.reading.metrics = Metrics {
+        sm_util_pct: Some(1),
+        mem_util_pct: Some(2),
+        memory: Some(Memory { total_bytes: 3, used_bytes: 4, reserved_bytes: 5 }),
+        temp_c: Some(6),
+        power_mw: Some(7),
+        sm_clock_mhz: Some(8),
+        mem_clock_mhz: Some(9),
+        throttle_reasons: Some(1 << 63 | 10),
+        pcie_tx_kbps: Some(11),
+        pcie_rx_kbps: Some(12),
+        enc_util_pct: Some(13),
+        dec_util_pct: Some(14),
+        nvlink_tx_kbps: Some(15),
+        nvlink_rx_kbps: Some(16),
+        ecc_corrected_total: Some(17),
+        ecc_uncorrected_total: Some(18),
+        fan_speed_pct: Some(19),
+        compute_mode: Some(20),
+    };
+    let records = build(vec![device]).records;
+    let expected = GpuDeviceMetrics {
+        timestamp_ns: ago(70 * MS).realtime_ns,
+        sm_util_pct: 1,
+        mem_util_pct: 2,
+        mem_total: 3,
+        mem_used: 4,
+        mem_reserved: 5,
+        temp_c: 6,
+        power_mw: 7,
+        sm_clock_mhz: 8,
+        mem_clock_mhz: 9,
+        throttle_reasons: 1 << 63 | 10,
+        pcie_tx_kbps: 11,
+        pcie_rx_kbps: 12,
+        enc_util_pct: 13,
+        dec_util_pct: 14,
+        nvlink_tx_kbps: 15,
+        nvlink_rx_kbps: 16,
+        ecc_corrected_total: 17,
+        ecc_uncorrected_total: 18,
+        fan_speed_pct: 19,
+        compute_mode: 20,
+    };
+    assert_eq!(records.devices[1], expected);
+    assert_eq!(records.devices[0], GpuDeviceMetrics::default());
+    let absent = build(vec![self::device(0, vec![])]).records.devices[0];
+    assert_eq!(absent, GpuDeviceMetrics { timestamp_ns: ago(70 * MS).realtime_ns, ..GpuDeviceMetrics::default() });
+    assert_eq!(metrics_present(&Metrics::default()), 1);
+    assert_eq!(metrics_present(&Metrics { compute_mode: Some(0), temp_c: Some(0), ..Metrics::default() }), 1 | 1 << 6 | 1 << 20);
+}
+
+#[test]
+fn percentages_over_100_are_cut() {
+    let mut device = device(0, vec![busy(5, 1, 37_100, 0)]);
+    device.reading.metrics = Metrics { fan_speed_pct: Some(127), sm_util_pct: Some(101), ..Metrics::default() };
+    let records = build(vec![device]).records;
+    assert_eq!((records.devices[0].fan_speed_pct, records.devices[0].sm_util_pct), (100, 100));
+    assert_eq!(records.processes[0].1.sm_util_pct_max, 100);
+}
+
+#[test]
+fn a_device_without_a_sample_time_has_the_time_of_its_reading() {
+    let mut device = device(0, vec![]);
+    device.reading.sampled = None;
+    assert_eq!(build(vec![device]).records.devices[0].timestamp_ns, ago(9 * MS).realtime_ns);
+}
+
+#[test]
+fn a_device_that_answered_nothing_yet_leaves_its_slot_empty() {
+    let mut silent = device(0, vec![process(5, 1)]);
+    silent.read = None;
+    let built = build(vec![silent, device(1, vec![])]);
+    assert_eq!(built.records.devices[0], GpuDeviceMetrics::default());
+    assert_eq!((built.records.meta.n_devices, built.records.processes.len()), (1, 0));
+}
+
+#[test]
+fn a_silent_device_is_held_and_then_removed_with_its_processes() {
+    let silent_since = |age_ns: u64| {
+        let silent = DeviceReading { answered_boottime_ns: NOW.boottime_ns - age_ns, ..device(0, vec![process(5, 1)]) };
+        let built = build(vec![silent, device(1, vec![process(6, 1)])]);
+        (built.records.devices[0].timestamp_ns > 0, built.records.meta.n_devices, built.records.processes.len())
+    };
+    assert_eq!(silent_since(500 * MS), (true, 2, 2));
+    assert_eq!(silent_since(501 * MS), (false, 1, 1));
+}
+
+#[test]
+fn a_device_beyond_the_slots_is_not_published() {
+    let built = build(vec![device(15, vec![process(5, 1)]), device(16, vec![process(6, 1)])]);
+    assert_eq!((built.records.meta.n_devices, built.records.process_devices.len()), (1, 1));
+}
+
+#[test]
+fn a_process_is_summed_over_its_devices() {
+    let records = build(vec![device(2, vec![busy(9, 100, 30, S), process(5, 7)]), device(0, vec![busy(9, 50, 80, 500 * MS)])]).records;
+    let keys: Vec<_> = records.process_devices.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, [5 << 32 | 2, 9 << 32, 9 << 32 | 2]);
+    let both = GpuPidMetricsAggregated {
+        timestamp_ns: ago(500 * MS).realtime_ns,
+        used_gpu_memory_total: 150,
+        sm_util_pct_max: 80,
+        mem_util_pct_max: 40,
+        gpu_device_primary: 0xff,
+        device_count: 2,
+        ..GpuPidMetricsAggregated::default()
+    };
+    let one =
+        GpuPidMetricsAggregated { used_gpu_memory_total: 7, gpu_device_primary: 2, device_count: 1, ..GpuPidMetricsAggregated::default() };
+    assert_eq!(records.processes, [(5, one), (9, both)]);
+}
+
+#[test]
+fn mig_instances_of_one_process_are_folded_into_the_larger() {
+    let instance = |mig_instance, memory, sm, age| Process { mig_instance: Some(mig_instance), ..busy(9, memory, sm, age) };
+    let records = build(vec![device(0, vec![instance(3, 10, 70, 2 * MS), instance(7, 90, 20, MS)])]).records;
+    let expected = GpuPidMetrics {
+        timestamp_ns: ago(MS).realtime_ns,
+        used_gpu_memory: 100,
+        sm_util_pct: 70,
+        mem_util_pct: 35,
+        enc_util_pct: 1,
+        dec_util_pct: 2,
+        gpu_device: 0,
+        mig_instance: 7,
+        ..GpuPidMetrics::default()
+    };
+    assert_eq!(records.process_devices, [(9 << 32, expected)]);
+    assert_eq!(records.processes[0].1.device_count, 1);
+}
+
+#[test]
+fn unattributed_pids_and_unavailable_memory_are_not_published() {
+    let records = build(vec![device(0, vec![process(0, 1), process(u32::MAX, 1), process(5, u64::MAX)])]).records;
+    assert_eq!(records.processes.len(), 1);
+    assert_eq!(records.processes[0].1.used_gpu_memory_total, 0);
+}
+
+#[test]
+fn a_sample_counts_for_two_seconds_or_two_and_a_half_periods_and_then_is_zero() {
+    let sm_at = |age_ns, period: Option<Duration>| {
+        let mut device = device(0, vec![busy(9, 1, 80, age_ns)]);
+        device.reading.process_sample_period = period;
+        let record = build(vec![device]).records.process_devices[0].1;
+        assert_eq!(record.timestamp_ns, ago(age_ns).realtime_ns, "its last sample time is kept");
+        record.sm_util_pct
+    };
+    assert_eq!(sm_at(2 * S, None), 80);
+    assert_eq!(sm_at(2 * S + 1, None), 0);
+    let period = Some(Duration::from_secs(1));
+    assert_eq!((sm_at(2_500 * MS, period), sm_at(2_500 * MS + 1, period)), (80, 0));
+}
+
+#[test]
+fn a_process_without_a_sample_has_memory_and_no_time() {
+    let record = build(vec![device(0, vec![process(9, 5)])]).records.process_devices[0].1;
+    assert_eq!(record, GpuPidMetrics { used_gpu_memory: 5, ..GpuPidMetrics::default() });
+}
+
+#[test]
+fn samples_from_before_a_clock_step_are_moved_with_it() {
+    for step in [-3_600 * S as i64, -20 * MS as i64, 20 * MS as i64, 3_600 * S as i64] {
+        let now = Now { clock_offset_ns: OFFSET + step, ..NOW };
+        let built = build_with(vec![device(0, vec![busy(9, 1, 80, MS)])], &Frame { now, ..frame() });
+        let boottime = |timestamp_ns: u64| NOW.boottime_ns as i64 - (timestamp_ns as i64 - now.clock_offset_ns);
+        assert_eq!(boottime(built.records.devices[0].timestamp_ns), 70 * MS as i64, "step {step}");
+        assert_eq!(boottime(built.records.process_devices[0].1.timestamp_ns), MS as i64, "step {step}");
+        assert_eq!(built.records.process_devices[0].1.sm_util_pct, 80);
+    }
+}
+
+#[test]
+fn a_slewing_clock_leaves_the_sources_own_times_alone() {
+    let now = Now { clock_offset_ns: OFFSET + 9 * MS as i64, ..NOW };
+    let built = build_with(vec![device(0, vec![])], &Frame { now, ..frame() });
+    assert_eq!(built.records.devices[0].timestamp_ns, ago(70 * MS).realtime_ns);
+}
+
+#[test]
+fn no_record_is_later_than_the_stamp_and_the_stamp_not_later_than_now() {
+    let mut future = device(0, vec![]);
+    future.reading.sampled = Some(Stamp { realtime_ns: NOW.realtime_ns() + 900 * MS, clock_offset_ns: OFFSET });
+    let records = build(vec![future]).records;
+    assert_eq!(records.meta.last_update_boottime_ns, NOW.boottime_ns);
+    assert_eq!(records.devices[0].timestamp_ns, NOW.realtime_ns());
+
+    let records = build(vec![device(0, vec![busy(9, 1, 80, 3 * MS)])]).records;
+    assert_eq!(records.meta.last_update_boottime_ns, NOW.boottime_ns - 3 * MS, "the newest sample");
+    let records = build(vec![device(0, vec![])]).records;
+    assert_eq!(records.meta.last_update_boottime_ns, NOW.boottime_ns - 10 * MS, "before the first read");
+}
+
+#[test]
+fn the_stamp_does_not_run_backwards() {
+    let last_stamp_ns = NOW.boottime_ns - 2 * MS;
+    let built = build_with(vec![device(0, vec![])], &Frame { last_stamp_ns, ..frame() });
+    assert_eq!(built.records.meta.last_update_boottime_ns, last_stamp_ns);
+    let expected = GpuMeta {
+        schema_version: 1,
+        n_devices: 1,
+        last_update_boottime_ns: last_stamp_ns,
+        helper_pid: 77,
+        _reserved: 0,
+        clock_offset_ns: OFFSET,
+    };
+    assert_eq!(built.records.meta, expected);
+}
+
+#[test]
+fn with_too_many_processes_those_with_the_most_memory_are_published() {
+    // Two devices each with 2,500 processes, 1,000 of them on both: 4,000 PIDs, 5,000 entries.
+    let on = |index: u32| device(index, (1..=2_500).map(|i| process(i + index * 1_500, u64::from(i + index * 1_500))).collect());
+    let first = build(vec![on(0), on(1)]);
+    let second = build(vec![on(1), on(0)]);
+    assert_eq!(first.records, second.records, "the same choice every tick");
+    let records = &first.records;
+    assert!(records.process_devices.len() <= 3_968);
+    assert_eq!(records.processes.len() + first.left_out, 4_000);
+    let pids: std::collections::BTreeSet<_> = records.process_devices.iter().map(|(key, _)| (*key >> 32) as u32).collect();
+    assert!(records.processes.iter().map(|(pid, _)| *pid).eq(pids.iter().copied()), "the same processes in both maps");
+    let least = records.processes.iter().map(|(_, record)| record.used_gpu_memory_total).min().unwrap();
+    let left_out =
+        (1..=4_000_u32).filter(|pid| !pids.contains(pid)).map(|pid| u64::from(pid) * if (1_501..=2_500).contains(&pid) { 2 } else { 1 });
+    assert!(left_out.max().unwrap() <= least);
+    assert!(records.process_devices.is_sorted_by_key(|(key, _)| *key));
+    let full = build(vec![device(0, (1..=3_968).map(|pid| process(pid, 1)).collect())]);
+    assert_eq!((full.records.processes.len(), full.left_out), (3_968, 0));
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_stamp() -> impl Strategy<Value = Stamp> {
+        let realtime = prop_oneof![Just(0), any::<u64>(), (0..4 * S).prop_map(|age| NOW.realtime_ns() + S - age)];
+        let offset = prop_oneof![Just(OFFSET), OFFSET - 7_200 * S as i64..OFFSET + 7_200 * S as i64, any::<i64>()];
+        (realtime, offset).prop_map(|(realtime_ns, clock_offset_ns)| Stamp { realtime_ns, clock_offset_ns })
+    }
+
+    fn any_process() -> impl Strategy<Value = Process> {
+        let utilization = (any_stamp(), any::<u32>(), 0..200_u32).prop_map(|(sampled, sm_pct, mem_pct)| ProcessUtilization {
+            sampled,
+            sm_pct,
+            mem_pct,
+            enc_pct: 0,
+            dec_pct: 0,
+        });
+        (0..40_u32, prop::option::of(0..8_u8), prop::option::of(any::<u64>()), prop::option::of(utilization))
+            .prop_map(|(pid, mig_instance, used_memory_bytes, utilization)| Process { pid, mig_instance, used_memory_bytes, utilization })
+    }
+
+    fn any_device() -> impl Strategy<Value = DeviceReading> {
+        let processes = prop::collection::vec(any_process(), 0..30);
+        (0..20_u32, 0..2 * S, prop::option::of(any_stamp()), prop::option::of(any_stamp()), processes).prop_map(
+            |(index, silence, read, sampled, processes)| DeviceReading {
+                index,
+                answered_boottime_ns: NOW.boottime_ns - silence,
+                read,
+                lost: false,
+                reading: Reading { processes, sampled, ..Reading::default() },
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_source_says_the_contract_holds(devices in prop::collection::vec(any_device(), 0..4), offset in any::<i64>()) {
+            let mut devices = devices;
+            devices.sort_by_key(|device| device.index);
+            devices.dedup_by_key(|device| device.index);
+            let now = Now { clock_offset_ns: offset, ..NOW };
+            for now in [NOW, now] {
+                let records = build_with(devices.clone(), &Frame { now, ..frame() }).records;
+                let stamp = records.meta.last_update_boottime_ns;
+                prop_assert!(stamp <= now.boottime_ns);
+                let times = records.devices.iter().map(|r| r.timestamp_ns).chain(records.process_devices.iter().map(|(_, r)| r.timestamp_ns));
+                for timestamp_ns in times.filter(|&time| time > 0 && now == NOW) {
+                    prop_assert!(timestamp_ns as i64 - now.clock_offset_ns <= stamp as i64);
+                }
+                prop_assert!(records.process_devices.iter().all(|(_, r)| r.sm_util_pct <= 100 && r.mem_util_pct <= 100));
+                prop_assert!(records.process_devices.is_sorted_by(|(a, _), (b, _)| a < b));
+                prop_assert!(records.processes.is_sorted_by(|(a, _), (b, _)| a < b));
+                prop_assert_eq!(records.devices.iter().filter(|r| r.timestamp_ns > 0).count() as u32, records.meta.n_devices);
+                let counted: usize = records.processes.iter().map(|(_, r)| usize::from(r.device_count)).sum();
+                prop_assert_eq!(counted, records.process_devices.len());
+            }
+        }
+    }
+}

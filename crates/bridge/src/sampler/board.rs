@@ -1,0 +1,317 @@
+//! Where the lanes put their readings and the newest picture is taken from.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::{DeviceReading, Round};
+
+/// When the ticks are: absolute deadlines on the monotonic clock, counted from 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    pub(super) epoch: Instant,
+    pub(super) interval: Duration,
+}
+
+/// How long the first round waits for every lane: first answers take longer, and a first picture ought to be whole.
+const FIRST_GRACE: Duration = Duration::from_secs(1);
+
+impl Schedule {
+    /// The start of `tick` for lane `lane` of `lanes`: lanes are staggered so that they do not queue for the driver's lock.
+    pub(super) fn start(&self, tick: u64, lane: usize, lanes: usize) -> Instant {
+        let window = (self.interval / 8).min(Duration::from_millis(12));
+        let stagger = if tick == 0 { Duration::ZERO } else { window * lane as u32 / lanes.max(1) as u32 };
+        self.at(tick) + stagger
+    }
+
+    /// Until when a round waits for lanes that are late.
+    pub(super) fn round_deadline(&self, tick: u64) -> Instant {
+        let grace = if tick == 0 { FIRST_GRACE } else { (self.interval / 4).min(Duration::from_millis(25)) };
+        self.at(tick) + grace
+    }
+
+    /// The first tick that begins after `now`: what was missed is skipped, not made up.
+    pub(super) fn next_tick(&self, now: Instant) -> u64 {
+        let passed = now.saturating_duration_since(self.epoch).as_nanos();
+        (passed / self.interval.as_nanos().max(1)) as u64 + 1
+    }
+
+    fn at(&self, tick: u64) -> Instant {
+        let nanos = (self.interval.as_nanos() as u64).saturating_mul(tick);
+        self.epoch + Duration::from_nanos(nanos)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Board {
+    schedule: Schedule,
+    state: Mutex<State>,
+    lane_ended: Condvar,
+    ready: EventFd,
+}
+
+#[derive(Debug)]
+struct State {
+    slots: Vec<Slot>,
+    /// The tick that is being collected.
+    tick: u64,
+    /// Signalled, and not taken yet.
+    signalled: bool,
+    /// Ticks without a round.
+    skipped: u64,
+    gone: Option<String>,
+    living_lanes: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    newest: DeviceReading,
+    /// The tick of the newest delivery.
+    tick: Option<u64>,
+    /// `CLOCK_BOOTTIME` at which that delivery's tick began.
+    started_boottime_ns: u64,
+    /// Delivered since the last round was taken.
+    is_new: bool,
+    /// Expected to deliver in time: it did so last time.
+    healthy: bool,
+}
+
+impl Board {
+    pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> nix::Result<Self> {
+        let living_lanes = devices.len();
+        let slots =
+            devices.into_iter().map(|newest| Slot { newest, tick: None, started_boottime_ns: 0, is_new: false, healthy: true }).collect();
+        Ok(Self {
+            schedule,
+            state: Mutex::new(State { slots, tick: 0, signalled: false, skipped: 0, gone: None, living_lanes }),
+            lane_ended: Condvar::new(),
+            ready: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+        })
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+
+    /// A lane is done with `tick`, which it began at `started_boottime_ns`.
+    pub(super) fn deliver(&self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading) {
+        let mut state = self.lock();
+        let slot = &mut state.slots[lane];
+        slot.newest.copy_from(reading);
+        slot.tick = Some(tick);
+        slot.started_boottime_ns = started_boottime_ns;
+        slot.is_new = true;
+        slot.healthy = true;
+        if state.is_complete() {
+            self.signal(&mut state);
+        }
+    }
+
+    /// A lane found the whole source gone.
+    pub(super) fn source_gone(&self, what: String) {
+        let mut state = self.lock();
+        state.gone.get_or_insert(what);
+        self.signal(&mut state);
+    }
+
+    pub(super) fn lane_ended(&self) {
+        self.lock().living_lanes -= 1;
+        self.lane_ended.notify_all();
+    }
+
+    /// Waits until all lanes ended, or not longer than `limit`; returns how many go on.
+    pub(super) fn wait_for_lanes(&self, limit: Duration) -> usize {
+        let state = self.lock();
+        let waited = self.lane_ended.wait_timeout_while(state, limit, |state| state.living_lanes > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.living_lanes
+    }
+
+    pub(super) fn gone(&self) -> Option<String> {
+        self.lock().gone.clone()
+    }
+
+    /// When the round that is being collected must wait no longer.
+    pub(super) fn deadline(&self) -> Instant {
+        self.schedule.round_deadline(self.lock().tick)
+    }
+
+    /// Takes the round if it is complete or its time is up at `now`; false when neither.
+    pub(super) fn take(&self, now: Instant, round: &mut Round) -> bool {
+        let mut state = self.lock();
+        let late = now >= self.schedule.round_deadline(state.tick);
+        if !state.signalled && !late {
+            return false;
+        }
+        if std::mem::take(&mut state.signalled) {
+            // Only this thread reads it, and it was written: the counter is there.
+            let _ = self.ready.read();
+        }
+        state.take(round);
+        // The next round is the one whose time is not up yet.
+        let mut next = state.tick + 1;
+        if now >= self.schedule.round_deadline(next) {
+            next = self.schedule.next_tick(now).max(next);
+        }
+        state.skipped += next - state.tick - 1;
+        state.tick = next;
+        round.skipped_ticks = state.skipped;
+        if state.is_complete() {
+            self.signal(&mut state);
+        }
+        true
+    }
+
+    fn signal(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.signalled, true) {
+            // The counter is 0 here, so that the write cannot fail for want of room.
+            let _ = self.ready.write(1);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A lane that panicked while it copied leaves a reading that the next delivery overwrites.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Every lane that is expected in time has delivered the current tick, and at least one has.
+    fn is_complete(&self) -> bool {
+        let delivered = |slot: &Slot| slot.tick.is_some_and(|tick| tick >= self.tick);
+        self.slots.iter().any(delivered) && self.slots.iter().all(|slot| !slot.healthy || delivered(slot))
+    }
+
+    fn take(&mut self, round: &mut Round) {
+        let answered = |slot: &&Slot| slot.is_new && !slot.newest.lost;
+        let newest_tick = self.slots.iter().filter(answered).filter_map(|slot| slot.tick).max();
+        let started = |slot: &&Slot| answered(slot) && slot.tick == newest_tick;
+        round.started_boottime_ns =
+            self.slots.iter().filter(started).map(|slot| slot.started_boottime_ns).min().unwrap_or(round.started_boottime_ns);
+        round.has_news = newest_tick.is_some();
+        round.devices.resize_with(self.slots.len(), DeviceReading::default);
+        for (slot, device) in self.slots.iter_mut().zip(&mut round.devices) {
+            slot.healthy = slot.tick.is_some_and(|tick| tick >= self.tick);
+            if std::mem::take(&mut slot.is_new) {
+                device.copy_from(&slot.newest);
+            } else {
+                device.index = slot.newest.index;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    struct Fixture {
+        board: Board,
+        epoch: Instant,
+        round: Round,
+    }
+
+    impl Fixture {
+        fn new(lanes: u32) -> Self {
+            let epoch = Instant::now();
+            let devices = (0..lanes).map(|index| DeviceReading { index, ..DeviceReading::default() }).collect();
+            let board = Board::new(Schedule { epoch, interval: INTERVAL }, devices).unwrap();
+            Self { board, epoch, round: Round::default() }
+        }
+
+        fn deliver(&self, lane: usize, tick: u64, boottime_ns: u64) {
+            let reading = DeviceReading { index: lane as u32, answered_boottime_ns: boottime_ns, ..DeviceReading::default() };
+            self.board.deliver(lane, tick, boottime_ns, &reading);
+        }
+
+        fn take(&mut self, at_ms: u64) -> bool {
+            self.board.take(self.epoch + Duration::from_millis(at_ms), &mut self.round)
+        }
+
+        fn answered(&self) -> Vec<u64> {
+            self.round.devices.iter().map(|device| device.answered_boottime_ns).collect()
+        }
+    }
+
+    #[test]
+    fn a_round_is_complete_when_every_lane_has_delivered() {
+        let mut fixture = Fixture::new(2);
+        fixture.deliver(1, 0, 11);
+        assert!(!fixture.take(1));
+        fixture.deliver(0, 0, 10);
+        assert!(fixture.take(2));
+        assert_eq!((fixture.round.started_boottime_ns, fixture.answered()), (10, vec![10, 11]));
+        assert!(!fixture.take(3), "taken once");
+    }
+
+    #[test]
+    fn a_late_lane_holds_the_round_until_its_deadline_and_the_next_ones_not_at_all() {
+        let mut fixture = Fixture::new(2);
+        fixture.deliver(0, 0, 10);
+        fixture.deliver(1, 0, 10);
+        assert!(fixture.take(1));
+        fixture.deliver(0, 1, 110);
+        assert!(!fixture.take(124));
+        assert!(fixture.take(125));
+        assert_eq!(fixture.answered(), [110, 10]);
+        fixture.deliver(0, 2, 210);
+        assert!(fixture.take(201), "the late lane is not waited for");
+        // Its late delivery goes out with the next round, which waits for it again.
+        fixture.deliver(1, 1, 111);
+        fixture.deliver(0, 3, 310);
+        assert!(!fixture.take(310));
+        assert!(fixture.take(325));
+        assert_eq!((fixture.round.started_boottime_ns, fixture.answered()), (310, vec![310, 111]));
+    }
+
+    #[test]
+    fn a_round_without_any_delivery_has_no_news() {
+        let mut fixture = Fixture::new(1);
+        fixture.deliver(0, 0, 10);
+        assert!(fixture.take(1) && fixture.round.has_news);
+        assert!(fixture.take(125) && !fixture.round.has_news);
+        assert_eq!(fixture.answered(), [10]);
+    }
+
+    #[test]
+    fn a_lost_device_is_not_waited_for_and_is_no_news() {
+        let mut fixture = Fixture::new(1);
+        let lost = DeviceReading { lost: true, ..DeviceReading::default() };
+        fixture.board.deliver(0, 0, 10, &lost);
+        assert!(fixture.take(1));
+        assert!(!fixture.round.has_news && fixture.round.devices[0].lost);
+    }
+
+    #[test]
+    fn ticks_that_nobody_collected_are_skipped_at_once() {
+        let mut fixture = Fixture::new(1);
+        fixture.deliver(0, 0, 10);
+        assert!(fixture.take(1));
+        fixture.deliver(0, 70, 7_010);
+        assert!(fixture.take(7_010));
+        assert_eq!(fixture.round.skipped_ticks, 69);
+        assert!(!fixture.take(7_100), "no burst of ticks");
+        fixture.deliver(0, 71, 7_110);
+        assert!(fixture.take(7_101));
+    }
+
+    #[test]
+    fn missed_ticks_are_skipped_by_the_schedule() {
+        let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL };
+        assert_eq!(schedule.next_tick(schedule.epoch), 1);
+        assert_eq!(schedule.next_tick(schedule.epoch + Duration::from_millis(730)), 8);
+    }
+
+    #[test]
+    fn lanes_are_staggered_within_an_eighth_of_the_interval() {
+        let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL };
+        let starts: Vec<_> = (0..16).map(|lane| schedule.start(1, lane, 16) - schedule.epoch).collect();
+        assert!(starts.is_sorted() && starts[0] == INTERVAL && starts[15] < INTERVAL + INTERVAL / 8);
+        assert!((0..16).all(|lane| schedule.start(0, lane, 16) == schedule.epoch));
+    }
+}

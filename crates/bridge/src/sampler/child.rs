@@ -1,0 +1,189 @@
+//! The sampler as a child process of the same binary: the vendor's library is its own, with its crashes, leaks and hangs.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{ErrorKind, Read},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+use super::{
+    Event, Launch, Round, Sampler,
+    frame::{self, Message},
+};
+use crate::SamplerError;
+
+/// The most that an unprivileged process may ask for: a round of 16 GPUs with 248 processes each is about 150 KB.
+const PIPE_BYTES: i32 = 1 << 20;
+/// How long to wait for a killed child; one in uninterruptible sleep is left behind.
+const END_LIMIT: Duration = Duration::from_millis(200);
+
+/// Starts a child process that samples.
+#[derive(Clone, Debug)]
+pub struct ChildLauncher {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl ChildLauncher {
+    /// Children that run `program` with `arguments`, which must lead to [`super::relay`].
+    pub fn new(program: PathBuf, arguments: Vec<OsString>) -> Self {
+        Self { program, arguments }
+    }
+}
+
+impl Launch for ChildLauncher {
+    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
+        Ok(Box::new(ChildSampler::start(&self.program, &self.arguments)?))
+    }
+}
+
+/// The parent's end of a sampling child process.
+#[derive(Debug)]
+pub struct ChildSampler {
+    child: Child,
+    readings: File,
+    buffer: Vec<u8>,
+    /// What of `buffer` holds bytes that were read and not yet decoded.
+    filled: std::ops::Range<usize>,
+    /// The pipe gave less than there was room for: it is empty.
+    drained: bool,
+    round: Round,
+}
+
+impl ChildSampler {
+    fn start(program: &PathBuf, arguments: &[OsString]) -> Result<Self, SamplerError> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            // Its standard input never says anything: that it closes tells the child that its parent is gone.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            // A terminal's Ctrl-C is for the parent, which ends its child.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| SamplerError::Spawn { program: program.clone(), source })?;
+        let Some(stdout) = child.stdout.take() else { return Err(SamplerError::Garbled { what: "no pipe" }) };
+        let readings = File::from(OwnedFd::from(stdout));
+        let pipe = |doing| move |errno: nix::Error| SamplerError::Io { doing, source: errno.into() };
+        fcntl(&readings, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(pipe("make the sampler's pipe non-blocking"))?;
+        // Where the user's pipe quota is used up, rounds arrive in smaller pieces.
+        if let Err(errno) = fcntl(&readings, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)) {
+            log::debug!("cannot widen the sampler's pipe: {errno}");
+        }
+        Ok(Self { child, readings, buffer: vec![0; 16 << 10], filled: 0..0, drained: false, round: Round::default() })
+    }
+
+    /// Reads what the pipe has; false when that is nothing.
+    fn fill(&mut self) -> Result<bool, SamplerError> {
+        if std::mem::take(&mut self.drained) {
+            return Ok(false);
+        }
+        if self.filled.start > 0 {
+            self.buffer.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+        }
+        if self.filled.end == self.buffer.len() {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        loop {
+            let room = &mut self.buffer[self.filled.end..];
+            match self.readings.read(room) {
+                Ok(0) => return Err(self.ended()),
+                Ok(count) => {
+                    self.drained = count < room.len();
+                    self.filled.end += count;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(SamplerError::Io { doing: "read from the sampler's pipe", source }),
+            }
+        }
+    }
+
+    fn ended(&mut self) -> SamplerError {
+        let status = match self.wait(END_LIMIT) {
+            Some(status) => status.to_string(),
+            None => "its pipe closed".to_owned(),
+        };
+        SamplerError::Ended { status }
+    }
+
+    /// The child's exit status, waited for not longer than `limit`.
+    fn wait(&mut self, limit: Duration) -> Option<std::process::ExitStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+                Ok(status) => return status,
+                Err(error) => {
+                    log::debug!("cannot wait for the sampler process: {error}");
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+impl Sampler for ChildSampler {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.readings.as_fd()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn receive(&mut self) -> Result<Event, SamplerError> {
+        let mut has_round = false;
+        loop {
+            match frame::decode(&self.buffer[self.filled.clone()], &mut self.round)? {
+                Some((message, length)) => {
+                    self.filled.start += length;
+                    match message {
+                        // Only the newest round counts: one that waited in the pipe is the past.
+                        Message::Round => has_round = true,
+                        Message::Opened(opened) => return Ok(Event::Opened(opened)),
+                        Message::OpenFailed(error) => return Ok(Event::OpenFailed(error)),
+                        Message::SourceGone(what) => return Ok(Event::SourceGone(what)),
+                    }
+                }
+                None if has_round && (self.filled.is_empty() || self.drained) => return Ok(Event::Round),
+                None => {
+                    if !self.fill()? {
+                        return Ok(if has_round { Event::Round } else { Event::Nothing });
+                    }
+                }
+            }
+        }
+    }
+
+    fn round(&self) -> &Round {
+        &self.round
+    }
+}
+
+impl Drop for ChildSampler {
+    fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
+        if let Err(error) = self.child.kill() {
+            log::warn!("cannot end the sampler process {}: {error}", self.child.id());
+        }
+        if self.wait(END_LIMIT).is_none() {
+            // In uninterruptible sleep not even SIGKILL reaches it.
+            log::warn!("the sampler process {} does not end and is left behind", self.child.id());
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The messages on the pipe between sampler and publisher: a length and kind, then postcard.
+//!
+//! Both ends are the same binary, so there is no version to negotiate. A round is written and read piece by piece, into memory that is
+//! already there.
+
+use serde::{Deserialize, Serialize};
+use telemetry::{Metrics, OpenError, Process, Stamp};
+
+use super::{DeviceReading, Opened, Round};
+use crate::SamplerError;
+
+/// Longer messages are refused: 16 devices with 16,000 processes each fit many times.
+const MAX_BYTES: usize = 64 << 20;
+const HEADER_BYTES: usize = 5;
+
+const OPENED: u8 = 1;
+const OPEN_FAILED: u8 = 2;
+const ROUND: u8 = 3;
+const SOURCE_GONE: u8 = 4;
+
+#[derive(Serialize, Deserialize)]
+struct OpenFailure {
+    not_available: bool,
+    text: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RoundHeader {
+    started_boottime_ns: u64,
+    has_news: bool,
+    skipped_ticks: u64,
+    devices: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct DeviceHeader {
+    index: u32,
+    answered_boottime_ns: u64,
+    read: Option<Stamp>,
+    lost: bool,
+    metrics: Metrics,
+    sampled: Option<Stamp>,
+    process_sample_period_ns: Option<u64>,
+    processes: u32,
+}
+
+/// Writes messages into one buffer that is used again and again.
+#[derive(Debug, Default)]
+pub(super) struct Encoder {
+    buffer: Vec<u8>,
+}
+
+impl Encoder {
+    pub(super) fn opened(&mut self, opened: &Opened) -> &[u8] {
+        self.begin(OPENED);
+        self.put(opened);
+        self.end()
+    }
+
+    pub(super) fn open_failed(&mut self, error: &OpenError) -> &[u8] {
+        self.begin(OPEN_FAILED);
+        self.put(&OpenFailure { not_available: matches!(error, OpenError::NotAvailable(_)), text: error.to_string() });
+        self.end()
+    }
+
+    pub(super) fn round(&mut self, round: &Round) -> &[u8] {
+        self.begin(ROUND);
+        self.put(&RoundHeader {
+            started_boottime_ns: round.started_boottime_ns,
+            has_news: round.has_news,
+            skipped_ticks: round.skipped_ticks,
+            devices: round.devices.len() as u32,
+        });
+        for device in &round.devices {
+            self.put(&DeviceHeader {
+                index: device.index,
+                answered_boottime_ns: device.answered_boottime_ns,
+                read: device.read,
+                lost: device.lost,
+                metrics: device.reading.metrics,
+                sampled: device.reading.sampled,
+                process_sample_period_ns: device.reading.process_sample_period.map(|period| period.as_nanos() as u64),
+                processes: device.reading.processes.len() as u32,
+            });
+            for process in &device.reading.processes {
+                self.put(process);
+            }
+        }
+        self.end()
+    }
+
+    pub(super) fn source_gone(&mut self, what: &str) -> &[u8] {
+        self.begin(SOURCE_GONE);
+        self.put(what);
+        self.end()
+    }
+
+    fn begin(&mut self, kind: u8) {
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&[0, 0, 0, 0, kind]);
+    }
+
+    fn put<T: Serialize + ?Sized>(&mut self, value: &T) {
+        // Writing our own plain types into a growing buffer has no way to fail; an empty buffer would be refused by the reader.
+        self.buffer = postcard::to_extend(value, std::mem::take(&mut self.buffer)).unwrap_or_default();
+    }
+
+    fn end(&mut self) -> &[u8] {
+        if let Some(length) = self.buffer.first_chunk_mut::<4>() {
+            *length = [0; 4];
+        }
+        let body = self.buffer.len().saturating_sub(HEADER_BYTES) as u32;
+        if let Some(length) = self.buffer.first_chunk_mut::<4>() {
+            *length = body.to_le_bytes();
+        }
+        &self.buffer
+    }
+}
+
+/// A message, but for rounds, which are decoded in place.
+#[derive(Debug)]
+pub(super) enum Message {
+    Opened(Opened),
+    OpenFailed(OpenError),
+    Round,
+    SourceGone(String),
+}
+
+/// Decodes the message at the start of `bytes`, a round into `round`; returns it with its length, or `None` while it is incomplete.
+pub(super) fn decode(bytes: &[u8], round: &mut Round) -> Result<Option<(Message, usize)>, SamplerError> {
+    let Some(&[a, b, c, d, kind]) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let length = u32::from_le_bytes([a, b, c, d]) as usize;
+    if length > MAX_BYTES {
+        return Err(garbled("too long"));
+    }
+    let Some(mut body) = bytes[HEADER_BYTES..].get(..length) else { return Ok(None) };
+    let message = match kind {
+        OPENED => Message::Opened(take(&mut body)?),
+        OPEN_FAILED => {
+            let OpenFailure { not_available, text } = take(&mut body)?;
+            Message::OpenFailed(if not_available { OpenError::NotAvailable(text) } else { OpenError::Failed(text) })
+        }
+        ROUND => {
+            decode_round(&mut body, round)?;
+            Message::Round
+        }
+        SOURCE_GONE => Message::SourceGone(take(&mut body)?),
+        _ => return Err(garbled("unknown kind")),
+    };
+    if body.is_empty() { Ok(Some((message, HEADER_BYTES + length))) } else { Err(garbled("longer than its contents")) }
+}
+
+fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError> {
+    let header: RoundHeader = take(body)?;
+    if header.devices as usize > body.len() {
+        return Err(garbled("more devices than bytes"));
+    }
+    round.started_boottime_ns = header.started_boottime_ns;
+    round.has_news = header.has_news;
+    round.skipped_ticks = header.skipped_ticks;
+    round.devices.resize_with(header.devices as usize, DeviceReading::default);
+    for device in &mut round.devices {
+        let header: DeviceHeader = take(body)?;
+        if header.processes as usize > body.len() {
+            return Err(garbled("more processes than bytes"));
+        }
+        device.index = header.index;
+        device.answered_boottime_ns = header.answered_boottime_ns;
+        device.read = header.read;
+        device.lost = header.lost;
+        device.reading.metrics = header.metrics;
+        device.reading.sampled = header.sampled;
+        device.reading.process_sample_period = header.process_sample_period_ns.map(std::time::Duration::from_nanos);
+        device.reading.processes.clear();
+        for _ in 0..header.processes {
+            device.reading.processes.push(take::<Process>(body)?);
+        }
+    }
+    Ok(())
+}
+
+fn take<'a, T: Deserialize<'a>>(body: &mut &'a [u8]) -> Result<T, SamplerError> {
+    let (value, rest) = postcard::take_from_bytes(body).map_err(|_| garbled("cannot be decoded"))?;
+    *body = rest;
+    Ok(value)
+}
+
+fn garbled(what: &'static str) -> SamplerError {
+    SamplerError::Garbled { what }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use telemetry::{Identity, ProcessUtilization, Reading, SourceInfo};
+
+    use super::*;
+
+    fn sample_round() -> Round {
+        let stamp = Stamp { realtime_ns: 1_700_000_000_123_456_000, clock_offset_ns: -5 };
+        let process = Process {
+            pid: 4321,
+            mig_instance: Some(3),
+            used_memory_bytes: Some(u64::MAX - 1),
+            utilization: Some(ProcessUtilization { sampled: stamp, sm_pct: 1, mem_pct: 2, enc_pct: 3, dec_pct: 4 }),
+        };
+        let reading = Reading {
+            metrics: Metrics { sm_util_pct: Some(99), nvlink_rx_kbps: Some(7), ..Metrics::default() },
+            sampled: Some(stamp),
+            processes: vec![process, Process { pid: 1, ..Process::default() }],
+            process_sample_period: Some(Duration::from_millis(1_003)),
+        };
+        let device = |index, reading| DeviceReading { index, answered_boottime_ns: 55, read: Some(stamp), lost: false, reading };
+        Round {
+            started_boottime_ns: 44,
+            has_news: true,
+            skipped_ticks: 2,
+            devices: vec![device(0, reading), device(5, Reading::default())],
+        }
+    }
+
+    #[test]
+    fn a_round_arrives_as_it_was_sent() {
+        let mut encoder = Encoder::default();
+        let sent = sample_round();
+        let bytes = encoder.round(&sent).to_vec();
+        let mut received = Round::default();
+        let (message, length) = decode(&bytes, &mut received).unwrap().unwrap();
+        assert!(matches!(message, Message::Round));
+        assert_eq!(length, bytes.len());
+        assert_eq!(format!("{received:?}"), format!("{sent:?}"));
+    }
+
+    #[test]
+    fn the_other_messages_arrive_as_they_were_sent() {
+        let mut encoder = Encoder::default();
+        let mut round = Round::default();
+        let opened = Opened {
+            info: SourceInfo { name: "nvml".to_owned(), driver_version: Some("550.1".to_owned()), library: None },
+            devices: vec![Identity { index: 1, name: "H200".to_owned(), ..Identity::default() }],
+        };
+        let Some((Message::Opened(received), _)) = decode(encoder.opened(&opened), &mut round).unwrap() else { panic!("not opened") };
+        assert_eq!(received, opened);
+        let failure = OpenError::NotAvailable("no library".to_owned());
+        let Some((Message::OpenFailed(received), _)) = decode(encoder.open_failed(&failure), &mut round).unwrap() else { panic!("opened") };
+        assert!(matches!(received, OpenError::NotAvailable(text) if text == "no library"));
+        let Some((Message::SourceGone(what), _)) = decode(encoder.source_gone("unloaded"), &mut round).unwrap() else { panic!("there") };
+        assert_eq!(what, "unloaded");
+    }
+
+    #[test]
+    fn an_incomplete_message_is_waited_for() {
+        let bytes = Encoder::default().round(&sample_round()).to_vec();
+        for length in 0..bytes.len() {
+            assert!(decode(&bytes[..length], &mut Round::default()).unwrap().is_none(), "{length} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            drop(decode(&bytes, &mut Round::default()));
+        }
+
+        #[test]
+        fn a_damaged_round_is_a_round_or_an_error(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = Encoder::default().round(&sample_round()).to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            drop(decode(&bytes, &mut Round::default()));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What brings readings from a source to the publisher, in this process or from a child, behind one interface.
+
+mod board;
+mod child;
+mod frame;
+mod lanes;
+mod relay;
+
+use std::{fmt, os::fd::BorrowedFd, time::Instant};
+
+pub use child::{ChildLauncher, ChildSampler};
+pub use lanes::{LaneLauncher, LaneSampler};
+pub use relay::{RelayOptions, relay};
+use serde::{Deserialize, Serialize};
+use telemetry::{Identity, OpenError, Reading, SourceInfo, Stamp};
+
+use crate::SamplerError;
+
+/// Starts a sampler.
+pub trait Launch: fmt::Debug + Send {
+    /// Starts one. Whether its source opens is told by the sampler's first [`Event`].
+    ///
+    /// # Errors
+    /// When the sampler itself cannot be started.
+    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError>;
+}
+
+/// A running sampler. Dropping it ends it.
+pub trait Sampler: fmt::Debug + Send {
+    /// Readable when [`Sampler::receive`] has something to say.
+    fn as_fd(&self) -> BorrowedFd<'_>;
+
+    /// When to call [`Sampler::receive`] although the descriptor is not readable: the current round's time is up.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// Takes the newest that there is; never blocks.
+    ///
+    /// # Errors
+    /// When the sampler ended or talks nonsense; it is of no more use then.
+    fn receive(&mut self) -> Result<Event, SamplerError>;
+
+    /// The newest round.
+    fn round(&self) -> &Round;
+}
+
+/// What a sampler tells.
+#[derive(Debug)]
+pub enum Event {
+    /// Nothing yet.
+    Nothing,
+    /// The source is open.
+    Opened(Opened),
+    /// The source could not be opened; the sampler has ended.
+    OpenFailed(OpenError),
+    /// [`Sampler::round`] has a new round.
+    Round,
+    /// The driver or library under all devices is gone; the text says what happened.
+    SourceGone(String),
+}
+
+/// An open source and its devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// What was opened.
+    pub info: SourceInfo,
+    /// The devices, in index order.
+    pub devices: Vec<Identity>,
+}
+
+/// One tick's picture: the newest reading of every device.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// `CLOCK_BOOTTIME` before the first read of the round.
+    pub started_boottime_ns: u64,
+    /// Whether any device answered since the round before, so that there is something new to publish.
+    pub has_news: bool,
+    /// Ticks that passed without a round since the source was opened.
+    pub skipped_ticks: u64,
+    /// A device each, in the order of [`Opened::devices`].
+    pub devices: Vec<DeviceReading>,
+}
+
+/// The newest reading of one device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceReading {
+    /// The device's index.
+    pub index: u32,
+    /// `CLOCK_BOOTTIME` at the start of the last tick in which it answered; 0: never.
+    pub answered_boottime_ns: u64,
+    /// When it was last asked something and answered; `None`: never.
+    pub read: Option<Stamp>,
+    /// Whether it said that it is lost.
+    pub lost: bool,
+    /// What it reported.
+    pub reading: Reading,
+}
+
+impl DeviceReading {
+    fn copy_from(&mut self, other: &Self) {
+        let Self { index, answered_boottime_ns, read, lost, reading } = self;
+        *index = other.index;
+        *answered_boottime_ns = other.answered_boottime_ns;
+        *read = other.read;
+        *lost = other.lost;
+        reading.copy_from(&other.reading);
+    }
+
+    fn of(identity: &Identity) -> Self {
+        Self { index: identity.index, ..Self::default() }
+    }
+}
