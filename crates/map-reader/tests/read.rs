@@ -14,7 +14,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use map_reader::{Error, Order, Phase, Reader, Source};
 
 mod support;
-use support::{PinDir, put, put_all};
+use support::{PinDir, SetOnDrop, bind_to_one_cpu, put, put_all};
 
 fn process(pid: u32) -> GpuPidMetricsAggregated {
     GpuPidMetricsAggregated { used_gpu_memory_total: u64::from(pid) << 12, device_count: 1, ..Default::default() }
@@ -104,13 +104,13 @@ fn every_entry_of_a_full_map_is_read() {
 /// Reads `per_pid` a few hundred times while `write` runs over and over in another thread; every read must be free of duplicates and of
 /// records under the wrong key.
 #[track_caller]
-fn check_while_writing(reader: &Reader, write: impl FnMut() + Send, seen: impl Fn(&BTreeSet<u32>)) {
+fn check_while_writing(reader: &Reader, mut write: impl FnMut() + Send, seen: impl Fn(&BTreeSet<u32>)) {
     const READS: usize = 300;
     let started = Instant::now();
-    let mut write = write;
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
+            bind_to_one_cpu();
             while !done.load(Ordering::Relaxed) {
                 write();
             }
@@ -128,14 +128,6 @@ fn check_while_writing(reader: &Reader, write: impl FnMut() + Send, seen: impl F
         }
     });
     assert!(started.elapsed() < Duration::from_secs(60), "{READS} reads took {:?}", started.elapsed());
-}
-
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn remove(map: &MapHandle, pid: u32) {
@@ -160,9 +152,11 @@ fn a_full_map_that_changes_meanwhile_is_read_without_duplicates() {
 fn entries_that_stay_are_in_every_read_while_others_come_and_go() {
     let (pins, maps) = PinDir::full();
     let staying: BTreeSet<u32> = (1..=1000).collect();
-    for &pid in &staying {
-        put(&maps.per_pid, pid, process(pid));
-    }
+    let write_staying = || {
+        bind_to_one_cpu();
+        staying.iter().for_each(|&pid| put(&maps.per_pid, pid, process(pid)));
+    };
+    thread::scope(|scope| scope.spawn(write_staying).join().unwrap());
     let mut round = 0u32;
     let write = || {
         for pid in 10_000 + round % 500..10_050 + round % 500 {

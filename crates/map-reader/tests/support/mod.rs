@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use gpu_types::bytes::Record;
@@ -9,6 +10,8 @@ use gpu_types::maps::{MAPS, MapDefinition};
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// A directory with a BPF file system, gone with the value.
@@ -71,6 +74,27 @@ impl Drop for PinDir {
         if !thread::panicking() {
             unmounted.expect("unmounting the BPF file system");
         }
+    }
+}
+
+/// Binds the calling thread to one CPU, the same for every caller, as the bridge's writer is: writers that move about lose entries of LRU maps
+/// on machines with many CPUs.
+#[track_caller]
+pub fn bind_to_one_cpu() {
+    let this_thread = Pid::from_raw(0);
+    let allowed = sched_getaffinity(this_thread).expect("the CPUs of this thread");
+    let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu) == Ok(true)).expect("a CPU");
+    let mut one = CpuSet::new();
+    one.set(first).expect("a CPU's number");
+    sched_setaffinity(this_thread, &one).expect("binding a thread to a CPU");
+}
+
+/// Sets its flag when it goes out of scope, which ends a thread that watches it.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
