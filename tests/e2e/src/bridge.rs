@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use map_reader::Reader;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -133,6 +134,23 @@ impl Bridge {
     pub fn wait_for_log(&mut self, text: &str) -> String {
         let lines = self.stderr.clone();
         self.wait_for(&format!("the log line {text:?}"), || lines.text().lines().find(|line| line.contains(text)).map(str::to_owned))
+    }
+
+    /// Waits until this bridge, and not one before it, has published a round into `pins`, and returns a reader of its maps.
+    #[track_caller]
+    pub fn wait_until_published(&mut self, pins: &Bpffs) -> Reader {
+        self.wait_for_maps(pins, "a first round", |_| Some(()))
+    }
+
+    /// Waits until the maps in `pins` are of this bridge and satisfy the condition, and returns a reader of them.
+    #[track_caller]
+    pub fn wait_for_maps<T>(&mut self, pins: &Bpffs, what: &str, mut ask: impl FnMut(&Reader) -> Option<T>) -> Reader {
+        let pid = self.pid();
+        self.wait_for(what, || {
+            let reader = Reader::open(pins.path());
+            let published = reader.meta().is_ok_and(|meta| meta.helper_pid == pid && meta.last_update_boottime_ns > 0);
+            (published && ask(&reader).is_some()).then_some(reader)
+        })
     }
 
     /// Sends it a signal.

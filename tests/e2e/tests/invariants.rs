@@ -1,0 +1,136 @@
+//! What a reader may rely on at every moment, looked at as fast as possible.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use e2e::{Bpffs, Bridge};
+use gpu_types::keys::PidDeviceKey;
+use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuPidMetrics, GpuPidMetricsAggregated};
+use map_reader::{Consistency, Order, Reader, Snapshot, boottime_now_ns, to_boottime_ns};
+
+const WATCH: Duration = Duration::from_secs(3);
+
+#[test]
+fn a_reader_never_sees_the_future_nor_a_round_that_does_not_hold_together() {
+    let pins = Bpffs::mount();
+    let mut bridge = Bridge::builder(&pins, "mock", "5ms").start();
+    let reader = bridge.wait_until_published(&pins);
+
+    let (mut verified, mut stamps) = (0, Vec::new());
+    let end = Instant::now() + WATCH;
+    while Instant::now() < end {
+        let snapshot = reader.snapshot();
+        let now = boottime_now_ns().unwrap();
+        check_not_in_the_future(&snapshot, now);
+        if snapshot.consistency == Consistency::Verified {
+            check_round(&snapshot);
+            verified += 1;
+        }
+        stamps.push(snapshot.meta.unwrap().last_update_boottime_ns);
+    }
+    assert!(stamps.is_sorted(), "gpu_meta's time ran backwards");
+    stamps.dedup();
+    assert!(stamps.len() > 50, "only {} rounds were seen", stamps.len());
+    assert!(verified > 50, "only {verified} of {} rounds could be verified", stamps.len());
+}
+
+/// Every record that can be read is from before now.
+#[track_caller]
+fn check_not_in_the_future(snapshot: &Snapshot, now: u64) {
+    let meta = snapshot.meta.as_ref().unwrap();
+    assert!(meta.last_update_boottime_ns <= now, "{meta:?} at {now}");
+    for timestamp in timestamps(snapshot) {
+        let boottime = to_boottime_ns(timestamp, meta.clock_offset_ns).unwrap();
+        assert!(boottime <= now, "a record from {boottime} at {now}");
+    }
+}
+
+/// The parts of one round agree.
+#[track_caller]
+fn check_round(snapshot: &Snapshot) {
+    let meta = snapshot.meta.as_ref().unwrap();
+    assert_eq!((meta.schema_version, meta._reserved), (1, 0));
+    let devices = snapshot.devices.as_ref().unwrap();
+    assert_eq!(usize::try_from(meta.n_devices).unwrap(), devices.len());
+    for timestamp in timestamps(snapshot) {
+        let boottime = to_boottime_ns(timestamp, meta.clock_offset_ns).unwrap();
+        assert!(boottime <= meta.last_update_boottime_ns, "a record from {boottime} in {meta:?}");
+    }
+
+    let mut expected = BTreeMap::<u32, GpuPidMetricsAggregated>::new();
+    for (key, record) in snapshot.process_devices.as_ref().unwrap() {
+        assert_eq!(key.device(), u32::from(record.gpu_device));
+        assert!(devices.iter().any(|(index, _)| *index == key.device()), "{key:?} is on a device that is not published");
+        add(&mut expected, *key, record);
+    }
+    let found: BTreeMap<u32, GpuPidMetricsAggregated> = snapshot.processes.as_ref().unwrap().iter().copied().collect();
+    assert_eq!(found, expected);
+}
+
+/// The contract's aggregation, written once more.
+fn add(processes: &mut BTreeMap<u32, GpuPidMetricsAggregated>, key: PidDeviceKey, record: &GpuPidMetrics) {
+    let process = processes.entry(key.pid()).or_default();
+    process.timestamp_ns = process.timestamp_ns.max(record.timestamp_ns);
+    process.used_gpu_memory_total += record.used_gpu_memory;
+    process.sm_util_pct_max = process.sm_util_pct_max.max(record.sm_util_pct);
+    process.mem_util_pct_max = process.mem_util_pct_max.max(record.mem_util_pct);
+    process.device_count += 1;
+    process.gpu_device_primary = match process.device_count {
+        1 => record.gpu_device,
+        _ => GPU_DEVICE_PRIMARY_MULTI,
+    };
+}
+
+/// All that are set: 0 is a process without a sample.
+fn timestamps(snapshot: &Snapshot) -> impl Iterator<Item = u64> {
+    let devices = snapshot.devices.as_ref().unwrap().iter().map(|(_, record)| record.timestamp_ns);
+    let processes = snapshot.processes.as_ref().unwrap().iter().map(|(_, record)| record.timestamp_ns);
+    let process_devices = snapshot.process_devices.as_ref().unwrap().iter().map(|(_, record)| record.timestamp_ns);
+    devices.chain(processes).chain(process_devices).filter(|timestamp| *timestamp > 0)
+}
+
+/// The times of one device and one process.
+type Times = (u64, u64);
+
+#[test]
+fn whoever_sees_a_new_gpu_meta_sees_the_records_that_belong_to_it() {
+    let pins = Bpffs::mount();
+    let mut bridge = Bridge::builder(&pins, "mock", "5ms").start();
+    let reader = bridge.wait_until_published(&pins);
+    let pid = reader.processes(Order::ByKey).unwrap().first().expect("a mock process").0;
+
+    // What was seen after each gpu_meta at once, and what truly belongs to it.
+    let mut seen: Vec<(u64, Times)> = Vec::new();
+    let mut rounds = BTreeMap::<u64, Times>::new();
+    let end = Instant::now() + WATCH;
+    while Instant::now() < end {
+        let stamp = reader.meta().unwrap().last_update_boottime_ns;
+        seen.push((stamp, times(&reader, pid)));
+        if seen.len().is_multiple_of(10) {
+            let snapshot = reader.snapshot();
+            if snapshot.consistency == Consistency::Verified {
+                let device = snapshot.devices.unwrap()[0].1.timestamp_ns;
+                let process = snapshot.processes.unwrap().iter().find(|(candidate, _)| *candidate == pid).unwrap().1.timestamp_ns;
+                rounds.insert(snapshot.meta.unwrap().last_update_boottime_ns, (device, process));
+            }
+        }
+    }
+    assert!(rounds.len() > 50, "only {} rounds could be verified", rounds.len());
+    let mut compared = 0;
+    for (stamp, (device, process)) in seen {
+        if let Some(round) = rounds.get(&stamp) {
+            assert!(device >= round.0, "gpu_meta of {stamp} was there before its gpu_device: {device} < {}", round.0);
+            assert!(process >= round.1, "gpu_meta of {stamp} was there before its gpu_per_pid: {process} < {}", round.1);
+            compared += 1;
+        }
+    }
+    assert!(compared > 500, "only {compared} reads could be compared");
+}
+
+fn times(reader: &Reader, pid: u32) -> Times {
+    let device = reader.device(0).unwrap().expect("the mock source's first device").timestamp_ns;
+    let process = reader.process(pid).unwrap().expect("the mock process").timestamp_ns;
+    (device, process)
+}
