@@ -1,0 +1,206 @@
+//! A source whose devices do as the test says, and a bridge that publishes it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub, reason = "shared by test binaries that use parts of it")]
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use bridge::{BridgeError, Control, Plan, Source, WhenUnavailable, clock::SystemClock, sampler::LaneLauncher};
+use map_publisher::Options;
+use map_reader::{Order, Reader, boottime_now_ns};
+use telemetry::{
+    Answer, Device, DeviceError, Identity, Memory, Metrics, Now, OpenError, OpenSource, Probe, Process, Reading, SourceInfo,
+    TelemetrySource,
+};
+use test_support::{Bpffs, eventually};
+
+/// What a device does when it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    Answers,
+    /// Does not return until the mood changes.
+    Hangs,
+    Lost,
+    SourceGone,
+}
+
+/// The script that a source and its devices follow; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Script(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Debug)]
+pub struct State {
+    pub moods: Vec<Mood>,
+    /// Why the source does not open.
+    pub closed: Option<&'static str>,
+    /// PIDs and the memory that they hold, on every device.
+    pub processes: Vec<(u32, u64)>,
+    pub opened: usize,
+}
+
+impl Script {
+    pub fn new(devices: usize) -> Self {
+        let state = State { moods: vec![Mood::Answers; devices], closed: None, processes: vec![(4_000_001, 1 << 20)], opened: 0 };
+        Self(Arc::new((Mutex::new(state), Condvar::new())))
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.0.1.notify_all();
+    }
+
+    pub fn mood(&self, device: usize, mood: Mood) {
+        self.change(|state| state.moods[device] = mood);
+    }
+
+    pub fn opened(&self) -> usize {
+        self.lock().opened
+    }
+
+    pub fn launcher(&self, poll_interval: Duration) -> LaneLauncher {
+        let script = self.clone();
+        LaneLauncher::new(move || Box::new(ScriptedSource(script.clone())), poll_interval, Arc::new(SystemClock))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap()
+    }
+}
+
+#[derive(Debug)]
+struct ScriptedSource(Script);
+
+impl TelemetrySource for ScriptedSource {
+    fn open(&mut self) -> Result<OpenSource, OpenError> {
+        let mut state = self.0.lock();
+        if let Some(why) = state.closed {
+            return Err(OpenError::NotAvailable(why.to_owned()));
+        }
+        state.opened += 1;
+        let devices = (0..state.moods.len()).map(|index| -> Box<dyn Device> {
+            let identity = Identity { index: index as u32, uuid: format!("GPU-{index}"), ..Identity::default() };
+            Box::new(ScriptedDevice { identity, script: self.0.clone() })
+        });
+        Ok(OpenSource { info: SourceInfo { name: "scripted".to_owned(), ..SourceInfo::default() }, devices: devices.collect() })
+    }
+
+    fn is_free(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct ScriptedDevice {
+    identity: Identity,
+    script: Script,
+}
+
+impl Device for ScriptedDevice {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn probes(&self) -> &[Probe] {
+        &[Probe { name: "everything", period: Duration::ZERO }]
+    }
+
+    fn ask(&mut self, _probe: usize, _now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+        let index = self.identity.index as usize;
+        let state = self.script.0.1.wait_while(self.script.lock(), |state| state.moods[index] == Mood::Hangs).unwrap();
+        match state.moods[index] {
+            Mood::Answers | Mood::Hangs => {}
+            Mood::Lost => return Err(DeviceError::Lost("scripted loss".to_owned())),
+            Mood::SourceGone => return Err(DeviceError::SourceGone("scripted end".to_owned())),
+        }
+        let memory = Memory { total_bytes: 1 << 30, used_bytes: 1 << 20, reserved_bytes: 0 };
+        reading.metrics = Metrics { sm_util_pct: Some(40 + self.identity.index), memory: Some(memory), ..Metrics::default() };
+        reading.processes.clear();
+        reading.processes.extend(state.processes.iter().map(|&(pid, memory)| Process {
+            pid,
+            used_memory_bytes: Some(memory),
+            ..Process::default()
+        }));
+        Ok(Answer::Answered)
+    }
+}
+
+/// A bridge on a thread, in a BPF file system of its own.
+pub struct Running {
+    pub pins: Bpffs,
+    control: Control,
+    thread: Option<JoinHandle<Result<(), BridgeError>>>,
+}
+
+pub const INTERVAL: Duration = Duration::from_millis(20);
+
+impl Running {
+    pub fn start(source: &Script, when_unavailable: WhenUnavailable) -> Self {
+        Self::start_in(Bpffs::mount(), source, when_unavailable, false)
+    }
+
+    pub fn start_in(pins: Bpffs, source: &Script, when_unavailable: WhenUnavailable, keep_pins: bool) -> Self {
+        let control = Control::new().unwrap();
+        let plan = Plan {
+            maps: Options::new(pins.path(), std::process::id(), boottime_now_ns().unwrap()),
+            keep_pins,
+            poll_interval: INTERVAL,
+            version: "0.0.0".to_owned(),
+            clock: Arc::new(SystemClock),
+            source: self::source(source, false),
+            when_unavailable,
+        };
+        let stop = control.clone();
+        let thread = thread::spawn(move || bridge::run(plan, &stop));
+        Self { pins, control, thread: Some(thread) }
+    }
+
+    pub fn reader(&self) -> Reader {
+        eventually("the maps", || {
+            let reader = Reader::open(self.pins.path());
+            reader.state().is_ok().then_some(reader)
+        })
+    }
+
+    pub fn stop(mut self) -> (Bpffs, Result<(), BridgeError>) {
+        self.control.stop();
+        let result = self.thread.take().unwrap().join().unwrap();
+        (self.pins, result)
+    }
+
+    /// The end of a bridge that ends by itself.
+    pub fn wait(mut self) -> (Bpffs, Result<(), BridgeError>) {
+        let result = self.thread.take().unwrap().join().unwrap();
+        (self.pins, result)
+    }
+}
+
+pub fn source(script: &Script, is_mock: bool) -> Source {
+    Source { name: "scripted", is_mock, launcher: Box::new(script.launcher(INTERVAL)) }
+}
+
+/// What the maps hold, in brief.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub devices: Vec<u32>,
+    pub pids: Vec<u32>,
+}
+
+pub fn seen(reader: &Reader) -> Seen {
+    Seen {
+        devices: reader.devices().unwrap().into_iter().filter(|(_, record)| record.timestamp_ns > 0).map(|(index, _)| index).collect(),
+        pids: reader.processes(Order::ByKey).unwrap().into_iter().map(|(pid, _)| pid).collect(),
+    }
+}
+
+#[track_caller]
+pub fn wait_for(reader: &Reader, devices: &[u32], pids: &[u32]) {
+    let expected = Seen { devices: devices.to_vec(), pids: pids.to_vec() };
+    eventually(&format!("{expected:?}"), || (seen(reader) == expected).then_some(()));
+}
+
+pub fn stamp(reader: &Reader) -> u64 {
+    reader.meta().unwrap().last_update_boottime_ns
+}
