@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 8;
 /// written meanwhile: walking from key to key would start over whenever the key it stands on is deleted.
 pub(crate) fn entries<K: Record, V: Record>(handle: &MapHandle, definition: &MapDefinition) -> Result<Vec<(K, V)>, Error> {
     let map = definition.name;
-    for _ in 0..ATTEMPTS {
+    for attempt in 1..=ATTEMPTS {
         let mut entries = Vec::new();
         let batch = handle
             .lookup_batch(room(definition), MapFlags::ANY, MapFlags::ANY)
@@ -34,7 +34,9 @@ pub(crate) fn entries<K: Record, V: Record>(handle: &MapHandle, definition: &Map
             Errno::ENOENT => return Ok(entries),
             // The lookup stops early only when a bucket does not fit, which takes more than max_entries entries before it: see `room`.
             _ if !entries.is_empty() && entries.len() <= definition.max_entries as usize => return Ok(entries),
-            Errno::UnknownErrno | Errno::EBUSY | Errno::ENOSPC => {}
+            Errno::UnknownErrno | Errno::ENOSPC => {}
+            // A bucket's lock was taken by a program that interrupted this very lookup.
+            Errno::EBUSY if attempt < ATTEMPTS => {}
             errno => return Err(Error::Read { map, source: Arc::new(errno.into()) }),
         }
     }
