@@ -21,6 +21,17 @@ pub enum BridgeError {
         #[source]
         source: OpenError,
     },
+    /// The source failed again and again, in a way that waiting does not mend: a container that lost its devices, a driver that hangs.
+    #[error("the {name} source failed {attempts} times in a row; giving up, so that a supervisor can start afresh")]
+    GaveUp {
+        /// What was to be opened.
+        name: &'static str,
+        /// How often it was tried.
+        attempts: u32,
+        /// The last failure.
+        #[source]
+        source: OpenError,
+    },
     /// The sampler could not be started.
     #[error("cannot start the {name} sampler")]
     Launch {

@@ -19,4 +19,4 @@ mod wait;
 pub use control::Control;
 pub use error::{BridgeError, SamplerError};
 pub use life::run;
-pub use plan::{Plan, Source, WhenUnavailable};
+pub use plan::{Observer, Phase, Plan, Source, Unobserved, WhenUnavailable};

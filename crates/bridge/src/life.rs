@@ -13,12 +13,16 @@ use crate::{
     BridgeError, Control, SamplerError,
     backoff::Backoff,
     error::chain,
-    outlet::{Outlet, SourceKind, SourceState},
-    plan::{Plan, Source, WhenUnavailable},
+    outlet::{Outlet, SourceKind},
+    plan::{Observer, Phase, Plan, Source, Unobserved, WhenUnavailable},
     sampler::{Event, Opened, Sampler},
     wait::wait_until,
 };
 
+/// A source that fails this often in a row, other than by not being there, is given up. With the backoff that is after more than a minute.
+const MOST_FAILURES: u32 = 8;
+/// What happened is summarised this often.
+const SUMMARY_INTERVAL: Duration = Duration::from_secs(600);
 /// A driver that initialises takes seconds; one that takes longer than this hangs.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 /// How often the pins are looked after.
@@ -32,10 +36,11 @@ const STUCK_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When the maps cannot be had, or the source cannot be opened and the plan allows nothing else.
-pub fn run(plan: Plan, control: &Control) -> Result<(), BridgeError> {
+pub fn run(mut plan: Plan, control: &Control) -> Result<(), BridgeError> {
+    let observer = std::mem::replace(&mut plan.observer, Box::new(Unobserved));
     let bound = cpu::bind_to_lowest().map_err(BridgeError::Bind)?;
     let publisher = Publisher::open(&plan.maps)?;
-    let mut life = Life::new(plan, publisher, bound);
+    let mut life = Life::new(plan, publisher, observer, bound);
     let result = life.live(control);
     let closed = life.end();
     result.and(closed)
@@ -58,6 +63,11 @@ struct Life {
     withdraw_at: Option<Instant>,
     /// The first attempt to open the source is over, whatever came of it: from now on only the maps' trouble ends the bridge.
     is_settled: bool,
+    /// The driver was let go on request.
+    is_released: bool,
+    /// Since the source last had news.
+    failures: u32,
+    next_summary: Instant,
 }
 
 #[derive(Debug)]
@@ -73,9 +83,9 @@ struct Candidate {
 }
 
 impl Life {
-    fn new(plan: Plan, publisher: Publisher, bound: cpu::Bound) -> Self {
+    fn new(plan: Plan, publisher: Publisher, observer: Box<dyn Observer>, bound: cpu::Bound) -> Self {
         let now = Instant::now();
-        let outlet = Outlet::new(publisher, &plan);
+        let outlet = Outlet::new(publisher, &plan, observer);
         Self {
             plan,
             bound,
@@ -89,18 +99,23 @@ impl Life {
             last_news: now,
             withdraw_at: None,
             is_settled: false,
+            is_released: false,
+            failures: 0,
+            next_summary: now + SUMMARY_INTERVAL,
         }
     }
 
     fn live(&mut self, control: &Control) -> Result<(), BridgeError> {
         while !control.is_stopping() {
+            self.follow(control);
             self.do_what_is_due(Instant::now())?;
+            self.outlet.alive();
             self.wait(control)?;
             if self.candidate.is_some() {
                 self.hear_candidate()?;
             }
             if self.active.is_some() {
-                self.hear_active();
+                self.hear_active()?;
             }
         }
         Ok(())
@@ -114,9 +129,33 @@ impl Life {
         Ok(closed?)
     }
 
+    /// Lets the driver go, or takes it up again, when that was asked for.
+    fn follow(&mut self, control: &Control) {
+        let release = control.is_released();
+        if release == self.is_released {
+            return;
+        }
+        self.is_released = release;
+        if release {
+            log::info!("{} is let go on request; nothing is published until it is to be taken up again", self.plan.source.name);
+            self.candidate = None;
+            self.next_attempt = None;
+            if self.active.as_ref().is_none_or(|active| !active.is_fallback) {
+                self.active = None;
+                self.withdraw_at = None;
+                self.outlet.withdraw(Phase::Waiting, "the driver is let go on request");
+            }
+        } else {
+            log::info!("{} is taken up again on request", self.plan.source.name);
+            self.backoff.reset();
+            self.next_attempt = Some(Instant::now());
+        }
+    }
+
     fn wait(&self, control: &Control) -> Result<(), BridgeError> {
         let timers = [
             Some(self.next_pin_check),
+            Some(self.next_summary),
             self.next_attempt,
             self.next_mock_reminder,
             self.active.as_ref().and_then(|active| active.sampler.deadline()),
@@ -125,17 +164,25 @@ impl Life {
             self.candidate.as_ref().and_then(|candidate| candidate.sampler.deadline()),
         ];
         // A sampler that is not there is stood in for by the control, whose descriptor is waited for anyway.
-        let control = control.as_fd();
-        let active = self.active.as_ref().map_or(control, |active| active.sampler.as_fd());
-        let candidate = self.candidate.as_ref().map_or(control, |candidate| candidate.sampler.as_fd());
-        let mut fds = [control, active, candidate].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        wait_until(&mut fds, timers.into_iter().flatten().min()).map_err(BridgeError::Wait)
+        let requests = control.as_fd();
+        let active = self.active.as_ref().map_or(requests, |active| active.sampler.as_fd());
+        let candidate = self.candidate.as_ref().map_or(requests, |candidate| candidate.sampler.as_fd());
+        let mut fds = [requests, active, candidate].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        wait_until(&mut fds, timers.into_iter().flatten().min()).map_err(BridgeError::Wait)?;
+        if fds[0].any().unwrap_or(false) {
+            control.clear();
+        }
+        Ok(())
     }
 
     fn do_what_is_due(&mut self, now: Instant) -> Result<(), BridgeError> {
         if now >= self.next_pin_check {
             self.next_pin_check = now + PIN_CHECK_INTERVAL;
             self.outlet.check_pins();
+        }
+        if now >= self.next_summary {
+            self.next_summary = now + SUMMARY_INTERVAL;
+            self.outlet.summarise();
         }
         if self.next_mock_reminder.is_some_and(|at| now >= at) {
             log::warn!("the published data is still invented: {} cannot be opened", self.plan.source.name);
@@ -151,11 +198,11 @@ impl Life {
         if self.withdraw_at.is_some_and(|at| now >= at) {
             self.withdraw_at = None;
             log::warn!("no device has answered for {:.1} s: the maps are empty until one does", (now - self.last_news).as_secs_f64());
-            self.outlet.withdraw(SourceState::Waiting);
+            self.outlet.withdraw(Phase::Waiting, "no device answers");
         }
         let stuck_limit = STUCK_LIMIT.max(self.plan.poll_interval.saturating_mul(20));
         if self.active.is_some() && now.saturating_duration_since(self.last_news) >= stuck_limit {
-            self.source_gone(&format!("no device has answered for {:.0} s", stuck_limit.as_secs_f64()));
+            self.source_gone(&format!("no device has answered for {:.0} s", stuck_limit.as_secs_f64()))?;
         }
         Ok(())
     }
@@ -194,7 +241,7 @@ impl Life {
     fn opened(&mut self, sampler: Box<dyn Sampler>, opened: &Opened, is_fallback: bool) {
         if self.active.take().is_some() {
             // What the fallback invented goes before the first real round.
-            self.outlet.withdraw(SourceState::Waiting);
+            self.outlet.withdraw(Phase::Starting, "the source is open");
         }
         self.is_settled = true;
         if !is_fallback {
@@ -215,6 +262,9 @@ impl Life {
         let name = self.plan.source.name;
         if self.is_settled {
             log::debug!("{name} cannot be opened yet: {error}");
+            if matches!(error, OpenError::Failed(_)) {
+                self.count_failure(error)?;
+            }
             self.try_again();
             return Ok(());
         }
@@ -223,7 +273,8 @@ impl Life {
             WhenUnavailable::Wait => {
                 log::warn!("{name} cannot be opened: {error}; waiting for it, nothing is published until then");
                 self.is_settled = true;
-                self.outlet.withdraw(if matches!(error, OpenError::NotAvailable(_)) { SourceState::Idle } else { SourceState::Waiting });
+                let phase = if matches!(error, OpenError::NotAvailable(_)) { Phase::Idle } else { Phase::Waiting };
+                self.outlet.withdraw(phase, &format!("{name} cannot be opened: {error}"));
             }
             WhenUnavailable::FallBack(fallback) => {
                 log::warn!("{name} cannot be opened: {error}; THE PUBLISHED DATA IS INVENTED by the {} source until it can", fallback.name);
@@ -246,40 +297,57 @@ impl Life {
         Ok(())
     }
 
-    fn hear_active(&mut self) {
-        let Some(active) = &mut self.active else { return };
+    fn hear_active(&mut self) -> Result<(), BridgeError> {
+        let Some(active) = &mut self.active else { return Ok(()) };
         match active.sampler.receive() {
             Ok(Event::Round) => {
                 let round = active.sampler.round();
                 if !round.has_news {
-                    return self.outlet.note_silence(round);
+                    self.outlet.note_silence(round);
+                    return Ok(());
                 }
                 self.last_news = Instant::now();
                 self.withdraw_at = Some(self.last_news + self.outlet.hold());
                 if self.outlet.publish(round) && !active.is_fallback {
                     self.backoff.reset();
+                    self.failures = 0;
                 }
             }
-            Ok(Event::SourceGone(what)) => self.source_gone(&what),
+            Ok(Event::SourceGone(what)) => self.source_gone(&what)?,
             Ok(Event::Nothing | Event::Opened(_) | Event::OpenFailed(_)) => {}
-            Err(error) => self.sampler_died(&error),
+            Err(error) => self.sampler_died(&error)?,
         }
+        Ok(())
     }
 
     /// The driver is gone: what was published is not true any more.
-    fn source_gone(&mut self, what: &str) {
-        log::warn!("{} is gone: {what}; waiting for it, the maps are empty until then", self.plan.source.name);
+    fn source_gone(&mut self, what: &str) -> Result<(), BridgeError> {
+        let name = self.plan.source.name;
+        log::warn!("{name} is gone: {what}; waiting for it, the maps are empty until then");
         self.active = None;
         self.withdraw_at = None;
-        self.outlet.withdraw(SourceState::Waiting);
+        self.outlet.withdraw(Phase::Waiting, &format!("{name} is gone: {what}"));
+        self.count_failure(OpenError::Failed(what.to_owned()))?;
         self.try_again();
+        Ok(())
     }
 
     /// A sampler that died takes no device with it: its last round stands for its hold.
-    fn sampler_died(&mut self, error: &SamplerError) {
+    fn sampler_died(&mut self, error: &SamplerError) -> Result<(), BridgeError> {
         log::warn!("{}; it is started anew", chain(error));
         self.active = None;
+        self.count_failure(OpenError::Failed(chain(error)))?;
         self.try_again();
+        Ok(())
+    }
+
+    /// Counts what waiting may not mend; news from the source sets the count back.
+    fn count_failure(&mut self, source: OpenError) -> Result<(), BridgeError> {
+        self.failures += 1;
+        if self.failures < MOST_FAILURES || self.active.is_some() {
+            return Ok(());
+        }
+        Err(BridgeError::GaveUp { name: self.plan.source.name, attempts: self.failures, source })
     }
 }
 

@@ -13,7 +13,7 @@ use telemetry::Now;
 use crate::{
     clock::Clock,
     error::chain,
-    plan::Plan,
+    plan::{Observer, Phase, Plan},
     records::{CLOCK_STEP_NS, Frame, RecordBuilder, is_held, metrics_present},
     sampler::{Opened, Round},
 };
@@ -28,15 +28,6 @@ pub(crate) enum SourceKind {
     Real,
     Mock,
     MockFallback,
-}
-
-/// Why there is nothing to publish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SourceState {
-    /// For a driver that was there or must come.
-    Waiting,
-    /// No GPU, by design.
-    Idle,
 }
 
 #[derive(Debug)]
@@ -54,6 +45,11 @@ pub(crate) struct Outlet {
     published_offset_ns: Option<i64>,
     left_out_warned: bool,
     failure: Option<Failure>,
+    observer: Box<dyn Observer>,
+    phase: Phase,
+    /// What is published, in words.
+    publishing: String,
+    tally: Tally,
 }
 
 /// A publishing failure that goes on.
@@ -63,8 +59,19 @@ struct Failure {
     said_at: Instant,
 }
 
+/// What happened since the last summary.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    rounds: u64,
+    late: u64,
+    /// Since the source was opened.
+    skipped: u64,
+    skipped_before: u64,
+    processes: usize,
+}
+
 impl Outlet {
-    pub(crate) fn new(publisher: Publisher, plan: &Plan) -> Self {
+    pub(crate) fn new(publisher: Publisher, plan: &Plan, observer: Box<dyn Observer>) -> Self {
         let mut outlet = Self {
             publisher,
             builder: RecordBuilder::default(),
@@ -78,6 +85,10 @@ impl Outlet {
             published_offset_ns: None,
             left_out_warned: false,
             failure: None,
+            observer,
+            phase: Phase::Starting,
+            publishing: String::new(),
+            tally: Tally::default(),
         };
         let started_boottime_ns = outlet.clock.boottime_ns();
         let state = GpuBridgeState {
@@ -131,6 +142,8 @@ impl Outlet {
             SourceKind::Mock => gpu_types::GPU_BRIDGE_SOURCE_MOCK,
             SourceKind::MockFallback => gpu_types::GPU_BRIDGE_SOURCE_MOCK_FALLBACK,
         };
+        let invented = if kind == SourceKind::Real { "" } else { ", INVENTED DATA" };
+        self.publishing = format!("publishing {} devices of {}{driver}{invented}", devices.len(), info.name);
         self.publisher.set_state(|state| {
             state.source = source;
             state.driver_version = text(info.driver_version.as_deref().unwrap_or_default());
@@ -177,23 +190,29 @@ impl Outlet {
         log::trace!("{published:?}");
         self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
         self.published_offset_ns = Some(now.clock_offset_ns);
-        self.describe(round, now, true);
+        self.describe(round, now);
+        if self.phase != Phase::Publishing {
+            let text = std::mem::take(&mut self.publishing);
+            self.enter(Phase::Publishing, &text);
+            self.publishing = text;
+        }
         Ok(())
     }
 
     /// A round in which no device answered: nothing is published, but the state says how the devices are.
     pub(crate) fn note_silence(&mut self, round: &Round) {
         let now = self.clock.now();
-        self.describe(round, now, false);
+        self.describe(round, now);
     }
 
-    fn describe(&mut self, round: &Round, now: Now, publishing: bool) {
+    fn describe(&mut self, round: &Round, now: Now) {
         let (hold, left_out) = (self.hold, self.builder.left_out as u32);
+        let tally = &mut self.tally;
+        tally.rounds += 1;
+        tally.skipped = round.skipped_ticks;
+        tally.processes = self.builder.records.processes.len();
         self.publisher.set_state(|state| {
-            if publishing {
-                state.phase = gpu_types::GPU_BRIDGE_PUBLISHING;
-                state.processes_left_out = left_out;
-            }
+            state.processes_left_out = left_out;
             state.skipped_ticks = round.skipped_ticks;
             let mut late = false;
             for device in &round.devices {
@@ -209,26 +228,53 @@ impl Outlet {
                 slot.metrics_present = metrics_present(&device.reading.metrics);
             }
             state.late_ticks += u64::from(late);
+            tally.late += u64::from(late);
         });
     }
 
-    /// Empties the maps, but for `gpu_meta`, which grows stale.
-    pub(crate) fn withdraw(&mut self, why: SourceState) {
+    /// Empties the maps, but for `gpu_meta`, which grows stale; the bridge is in `phase` from now on, for the reason in `text`.
+    pub(crate) fn withdraw(&mut self, phase: Phase, text: &str) {
         if let Err(error) = self.publisher.withdraw() {
             self.note_failure(&error);
         }
-        let phase = match why {
-            SourceState::Waiting => gpu_types::GPU_BRIDGE_WAITING,
-            SourceState::Idle => gpu_types::GPU_BRIDGE_IDLE,
-        };
         self.publisher.set_state(|state| {
-            state.phase = phase;
             for device in &mut state.devices {
                 if device.phase != gpu_types::GPU_BRIDGE_DEVICE_ABSENT {
                     device.phase = gpu_types::GPU_BRIDGE_DEVICE_LOST;
                 }
             }
         });
+        self.enter(phase, text);
+    }
+
+    fn enter(&mut self, phase: Phase, text: &str) {
+        self.phase = phase;
+        let number = match phase {
+            Phase::Starting => gpu_types::GPU_BRIDGE_STARTING,
+            Phase::Publishing => gpu_types::GPU_BRIDGE_PUBLISHING,
+            Phase::Waiting => gpu_types::GPU_BRIDGE_WAITING,
+            Phase::Idle => gpu_types::GPU_BRIDGE_IDLE,
+            Phase::Stopping => gpu_types::GPU_BRIDGE_STOPPING,
+        };
+        self.publisher.set_state(|state| state.phase = number);
+        self.observer.phase(phase, text);
+    }
+
+    /// The loop goes round.
+    pub(crate) fn alive(&mut self) {
+        self.observer.alive();
+    }
+
+    /// One line on what happened since the last one.
+    pub(crate) fn summarise(&mut self) {
+        let Tally { rounds, late, skipped, skipped_before, processes } = self.tally;
+        log::info!(
+            "{rounds} rounds, {late} with a late device, {} ticks skipped; now {} devices, {processes} processes, {} left out",
+            skipped.saturating_sub(skipped_before),
+            self.builder.devices,
+            self.builder.left_out,
+        );
+        self.tally = Tally { skipped, skipped_before: skipped, processes, ..Tally::default() };
     }
 
     pub(crate) fn check_pins(&mut self) {
@@ -238,7 +284,8 @@ impl Outlet {
         }
     }
 
-    pub(crate) fn close(self, keep_pins: bool) -> Result<(), PublishError> {
+    pub(crate) fn close(mut self, keep_pins: bool) -> Result<(), PublishError> {
+        self.observer.phase(Phase::Stopping, "stopping");
         self.publisher.close(keep_pins)
     }
 

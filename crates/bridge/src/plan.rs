@@ -1,6 +1,6 @@
 //! What a bridge is to do: given once, at its start.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use map_publisher::Options;
 
@@ -23,6 +23,42 @@ pub struct Plan {
     pub source: Source,
     /// What to do while it cannot be opened.
     pub when_unavailable: WhenUnavailable,
+    /// Is told how the bridge is.
+    pub observer: Box<dyn Observer>,
+}
+
+/// Somebody who wants to know how the bridge is; called from the publishing loop, which it must not hold up.
+pub trait Observer: Debug + Send {
+    /// The bridge came into this phase; `text` says more, for a person.
+    fn phase(&mut self, phase: Phase, text: &str);
+
+    /// The loop goes round: at every tick, and at least once a second. When this stops, the loop hangs.
+    fn alive(&mut self);
+}
+
+/// Where in its life a bridge is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not all that is needed is there yet.
+    Starting,
+    /// The maps are kept fresh.
+    Publishing,
+    /// For a driver that was there or must come; the maps are empty.
+    Waiting,
+    /// No GPU, by design; the maps are empty.
+    Idle,
+    /// On its way out.
+    Stopping,
+}
+
+/// An observer that does not care.
+#[derive(Clone, Copy, Debug)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn phase(&mut self, _phase: Phase, _text: &str) {}
+
+    fn alive(&mut self) {}
 }
 
 /// A source and how to start sampling it.

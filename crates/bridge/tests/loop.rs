@@ -1,5 +1,7 @@
 //! The loop on real maps, with a source that does as it is told.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 use std::{thread, time::Duration};
@@ -164,5 +166,24 @@ fn the_fallback_is_published_until_the_real_source_opens() {
     real.change(|state| state.closed = None);
     wait_for(&reader, &[0], &[77]);
     assert_eq!(reader.state().unwrap().source(), Source::Real);
+    running.stop().1.unwrap();
+}
+
+#[test]
+fn a_driver_is_let_go_and_taken_up_on_request() {
+    let script = Script::new(2);
+    let running = Running::start(&script, WhenUnavailable::Fail);
+    let reader = running.reader();
+    wait_for(&reader, &[0, 1], &[PID]);
+    running.control().release();
+    wait_for(&reader, &[], &[]);
+    wait_for_phase(&reader, Phase::Waiting);
+    assert_eq!(script.open_devices(), 0);
+    let stopped = stamp(&reader);
+    thread::sleep(10 * INTERVAL);
+    assert_eq!((stamp(&reader), script.opened()), (stopped, 1));
+    running.control().take_up();
+    wait_for(&reader, &[0, 1], &[PID]);
+    assert_eq!(script.opened(), 2);
     running.stop().1.unwrap();
 }

@@ -55,7 +55,7 @@ pub struct ChildSampler {
     buffer: Vec<u8>,
     /// What of `buffer` holds bytes that were read and not yet decoded.
     filled: std::ops::Range<usize>,
-    /// The pipe gave less than there was room for: it is empty.
+    /// The pipe gave less than there was room for: it need not be asked again at once.
     drained: bool,
     round: Round,
 }
@@ -85,7 +85,7 @@ impl ChildSampler {
 
     /// Reads what the pipe has; false when that is nothing.
     fn fill(&mut self) -> Result<bool, SamplerError> {
-        if std::mem::take(&mut self.drained) {
+        if self.drained {
             return Ok(false);
         }
         if self.filled.start > 0 {
@@ -146,6 +146,7 @@ impl Sampler for ChildSampler {
 
     fn receive(&mut self) -> Result<Event, SamplerError> {
         let mut has_round = false;
+        self.drained = false;
         loop {
             match frame::decode(&self.buffer[self.filled.clone()], &mut self.round)? {
                 Some((message, length)) => {
@@ -158,7 +159,7 @@ impl Sampler for ChildSampler {
                         Message::SourceGone(what) => return Ok(Event::SourceGone(what)),
                     }
                 }
-                None if has_round && (self.filled.is_empty() || self.drained) => return Ok(Event::Round),
+                None if has_round && self.filled.is_empty() => return Ok(Event::Round),
                 None => {
                     if !self.fill()? {
                         return Ok(if has_round { Event::Round } else { Event::Nothing });

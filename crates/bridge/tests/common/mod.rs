@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use bridge::{BridgeError, Control, Plan, Source, WhenUnavailable, clock::SystemClock, sampler::LaneLauncher};
+use bridge::{BridgeError, Control, Plan, Source, Unobserved, WhenUnavailable, clock::SystemClock, sampler::LaneLauncher};
 use map_publisher::Options;
 use map_reader::{Order, Reader, boottime_now_ns};
 use telemetry::{
@@ -39,11 +39,14 @@ pub struct State {
     /// PIDs and the memory that they hold, on every device.
     pub processes: Vec<(u32, u64)>,
     pub opened: usize,
+    /// Devices that are open.
+    pub open_devices: usize,
 }
 
 impl Script {
     pub fn new(devices: usize) -> Self {
-        let state = State { moods: vec![Mood::Answers; devices], closed: None, processes: vec![(4_000_001, 1 << 20)], opened: 0 };
+        let state =
+            State { moods: vec![Mood::Answers; devices], closed: None, processes: vec![(4_000_001, 1 << 20)], opened: 0, open_devices: 0 };
         Self(Arc::new((Mutex::new(state), Condvar::new())))
     }
 
@@ -58,6 +61,10 @@ impl Script {
 
     pub fn opened(&self) -> usize {
         self.lock().opened
+    }
+
+    pub fn open_devices(&self) -> usize {
+        self.lock().open_devices
     }
 
     pub fn launcher(&self, poll_interval: Duration) -> LaneLauncher {
@@ -80,6 +87,7 @@ impl TelemetrySource for ScriptedSource {
             return Err(OpenError::NotAvailable(why.to_owned()));
         }
         state.opened += 1;
+        state.open_devices += state.moods.len();
         let devices = (0..state.moods.len()).map(|index| -> Box<dyn Device> {
             let identity = Identity { index: index as u32, uuid: format!("GPU-{index}"), ..Identity::default() };
             Box::new(ScriptedDevice { identity, script: self.0.clone() })
@@ -96,6 +104,12 @@ impl TelemetrySource for ScriptedSource {
 struct ScriptedDevice {
     identity: Identity,
     script: Script,
+}
+
+impl Drop for ScriptedDevice {
+    fn drop(&mut self) {
+        self.script.lock().open_devices -= 1;
+    }
 }
 
 impl Device for ScriptedDevice {
@@ -151,6 +165,7 @@ impl Running {
             clock: Arc::new(SystemClock),
             source: self::source(source, false),
             when_unavailable,
+            observer: Box::new(Unobserved),
         };
         let stop = control.clone();
         let thread = thread::spawn(move || bridge::run(plan, &stop));
@@ -162,6 +177,10 @@ impl Running {
             let reader = Reader::open(self.pins.path());
             reader.state().is_ok().then_some(reader)
         })
+    }
+
+    pub fn control(&self) -> &Control {
+        &self.control
     }
 
     pub fn stop(mut self) -> (Bpffs, Result<(), BridgeError>) {
