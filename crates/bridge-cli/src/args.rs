@@ -23,25 +23,30 @@ const MAPS: &str = "Maps";
 const HOST: &str = "Running in a container";
 const OUTPUT: &str = "Output";
 
+// Lines of at most 98 columns: clap wraps at 100 and does not know about hanging indents.
 const AFTER_HELP: &str = "\
-Flag forms: --flag value, --flag=value, -flag value, -flag=value; a boolean flag takes its value with \"=\" (1, 0, t, f, true, false).
-A flag given twice: the last one wins. Durations are Go's: 100ms, 1.5s, 1m30s, .5s, 1500us.
+Flag forms: --flag value, --flag=value, -flag value, -flag=value. A boolean flag takes its value
+with \"=\" (true, false, t, f, 1, 0). Of a flag given twice the last one counts.
+Durations are Go's: 100ms, 1.5s, 1m30s, .5s, 1500us.
 
 Examples:
-  gpu-ebpf-bridge                                   NVML when there is a GPU, else invented data
-  gpu-ebpf-bridge --mode=real --idle-if-no-gpu      a node agent: waits where there is no GPU
+  gpu-ebpf-bridge
+      NVML where there is a GPU, else invented data
+  gpu-ebpf-bridge --mode=real --idle-if-no-gpu
+      on every node of a cluster: waits where there is no GPU, never invents data
   gpu-ebpf-bridge --mode=real --host-path=/host --symlink-nvidia-devs
-                                                    in a container that has the host mounted at /host
-  gpu-ebpf-bridge --mode=mock --poll-interval=1s    invented data, for trying things out
-  gpu-ebpf-bridge --dump                            what the maps hold now
+      in a container that has the host's file system mounted at /host
+  gpu-ebpf-bridge --dump
+      print what the maps hold now
 
 Signals:
-  SIGINT, SIGTERM   empty and unpin the maps (unless --keep-pins) and end within a second; a second one ends at once
+  SIGINT, SIGTERM  empty and unpin the maps (unless --keep-pins) and end within a second;
+                   a second one ends the program at once
 
 Exit status:
-  0   ended as asked
-  1   failed: the message on standard error says what and what helps
-  2   the command line cannot be used; nothing was touched";
+  0  ended as asked
+  1  failed; the message on standard error says what, and what helps
+  2  the command line cannot be used; nothing was touched";
 
 /// The values of the flags.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
@@ -54,7 +59,8 @@ Exit status:
     disable_version_flag = true
 )]
 pub struct Args {
-    /// Where the telemetry comes from.
+    /// Where the telemetry comes from: NVML (real), invented data (mock), or NVML and, with a loud warning, invented data when NVML
+    /// cannot be opened (auto).
     #[arg(long, value_name = "MODE", default_value = "auto", help_heading = SOURCE)]
     pub mode: Mode,
 
@@ -104,11 +110,14 @@ pub struct Args {
 /// Where the telemetry comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// NVML, and invented data, with a loud warning, when NVML cannot be opened
+    /// NVML, and invented data when NVML cannot be opened.
+    #[value(help = None)]
     Auto,
-    /// NVML
+    /// NVML.
+    #[value(help = None)]
     Real,
-    /// invented data
+    /// Invented data.
+    #[value(help = None)]
     Mock,
 }
 

@@ -1,14 +1,58 @@
 //! The command line of `gpu-ebpf-bridge`: flags, log, signals, the host's device files, and the wiring of source, loop and maps.
 
 pub mod args;
+mod daemon;
 pub mod duration;
+mod error;
 pub mod exit;
 pub mod host_devices;
 mod interval;
 pub mod logging;
 mod normalise;
+mod sampler_child;
 pub mod signals;
 mod usage;
 
+use std::{
+    ffi::OsString,
+    io::{self, ErrorKind, Write},
+    path::Path,
+};
+
+pub use error::{Error, chain};
 pub use interval::{IntervalError, PollInterval};
 pub use usage::UsageError;
+
+use crate::args::{Args, Request};
+
+/// Does what a command line, without the program's name, asks for, and returns the program's exit status. To be called before any thread is
+/// started: it blocks signals.
+///
+/// # Errors
+/// When the command line cannot be used, and when what it asks for fails.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Error> {
+    let mut arguments = arguments.into_iter().peekable();
+    if arguments.next_if(|first| first == sampler_child::ENTRY).is_some() {
+        return sampler_child::run(arguments);
+    }
+    match Args::parse_from_go(arguments)? {
+        Request::Help => printed(args::command().print_help()),
+        Request::Run(args) if args.version => printed(writeln!(io::stdout(), "gpu-ebpf-bridge {}", env!("CARGO_PKG_VERSION"))),
+        Request::Run(args) if args.dump => dump(&args.pin_dir),
+        Request::Run(args) => daemon::run(&args),
+    }
+}
+
+/// Whoever closes standard output has read enough.
+fn printed(result: io::Result<()>) -> Result<i32, Error> {
+    match result.and_then(|()| io::stdout().flush()) {
+        Ok(()) => Ok(0),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(Error::Output(error)),
+    }
+}
+
+fn dump(pin_dir: &Path) -> Result<i32, Error> {
+    let outcome = bridge_dump::dump(pin_dir, &mut io::stdout().lock(), &mut io::stderr().lock()).map_err(Error::Output)?;
+    Ok(outcome.exit_status().into())
+}

@@ -1,0 +1,113 @@
+//! The daemon: signals, log, sources and the loop, put together.
+
+use std::{
+    path::{Path, PathBuf},
+    process,
+    sync::Arc,
+};
+
+use bridge::{
+    Control, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
+    clock::{Clock, SystemClock},
+    sampler::{ChildLauncher, LaneLauncher, Launch, Sampler},
+};
+use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
+use telemetry::mock::MockSource;
+
+use crate::{
+    Error,
+    args::{Args, Mode},
+    exit, host_devices, logging, sampler_child,
+    signals::{GRACE, Signals},
+};
+
+/// This binary, also when the file it was started from has been replaced: the sampler must be of the same build.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// Where NVML looks for its device files.
+const DEV: &str = "/dev";
+
+/// Runs until a signal.
+pub(crate) fn run(args: &Args) -> Result<i32, Error> {
+    let signals = Signals::block().map_err(Error::Signals)?;
+    logging::start(args.log_level.into())?;
+    let control = Control::new().map_err(Error::Signals)?;
+    let stop = control.clone();
+    // Before the first line of the log, which may be a pipe that nobody reads. Not joined: it waits for signals until the process ends.
+    drop(signals.watch(GRACE, move |_| stop.stop(), |status| exit::now(status)).map_err(Error::Signals)?);
+
+    for warning in args.warnings() {
+        log::warn!("{warning}");
+    }
+    if let Some(host_path) = args.host_path.as_deref().filter(|path| !path.is_dir()) {
+        log::warn!("--host-path {} is not a directory; is the host's file system mounted there?", host_path.display());
+    }
+    if let Some(host_path) = devices_from(args) {
+        host_devices::link(host_path, Path::new(DEV)).log(host_path);
+    }
+
+    bridge::run(plan(args), &control)?;
+    Ok(0)
+}
+
+fn plan(args: &Args) -> Plan {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (source, when_unavailable) = match args.mode {
+        Mode::Auto => (nvml(args), WhenUnavailable::FallBack(mock(args, &clock))),
+        Mode::Real if args.idle_if_no_gpu => (nvml(args), WhenUnavailable::Wait),
+        Mode::Real => (nvml(args), WhenUnavailable::Fail),
+        Mode::Mock => (mock(args, &clock), WhenUnavailable::Fail),
+    };
+    Plan {
+        maps: map_publisher::Options::new(&args.pin_dir, process::id(), clock.boottime_ns()),
+        keep_pins: args.keep_pins,
+        poll_interval: args.poll_interval.effective(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        clock,
+        source,
+        when_unavailable,
+        observer: Box::new(Unobserved),
+    }
+}
+
+fn nvml(args: &Args) -> Source {
+    let child = ChildLauncher::new(PathBuf::from(THIS_PROGRAM), sampler_child::arguments(args));
+    let launcher: Box<dyn Launch> = match devices_from(args) {
+        Some(host_path) => Box::new(Linking { child, host_path: host_path.to_owned() }),
+        None => Box::new(child),
+    };
+    Source { name: "nvml", is_mock: false, launcher }
+}
+
+fn mock(args: &Args, clock: &Arc<dyn Clock>) -> Source {
+    let make = || Box::new(MockSource::default().sparing_processes(process_exists)) as _;
+    Source { name: "mock", is_mock: true, launcher: Box::new(LaneLauncher::new(make, args.poll_interval.effective(), Arc::clone(clock))) }
+}
+
+/// Whether this machine has a process of that PID, whoever it belongs to.
+fn process_exists(pid: u32) -> bool {
+    i32::try_from(pid).is_ok_and(|pid| kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH))
+}
+
+/// The host path, when its device files are to be linked.
+fn devices_from(args: &Args) -> Option<&Path> {
+    args.host_path.as_deref().filter(|_| args.symlink_nvidia_devs)
+}
+
+/// Links the host's device files anew before each start of the sampler: a driver that comes later brings its files later.
+#[derive(Debug)]
+struct Linking {
+    child: ChildLauncher,
+    host_path: PathBuf,
+}
+
+impl Launch for Linking {
+    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
+        let summary = host_devices::link(&self.host_path, Path::new(DEV));
+        // What was refused has been said at the start.
+        if summary.changed() > 0 {
+            summary.log(&self.host_path);
+        }
+        self.child.launch()
+    }
+}

@@ -1,0 +1,48 @@
+//! What can end the program.
+
+use std::io;
+
+use bridge::{BridgeError, SamplerError};
+use log::SetLoggerError;
+use thiserror::Error;
+
+use crate::usage::UsageError;
+
+/// Why the program failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The command line cannot be used; nothing was touched.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// What was asked for could not be printed.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+    /// The log was started before.
+    #[error("cannot start the log")]
+    Log(#[from] SetLoggerError),
+    /// No descriptor or thread for the signals.
+    #[error("cannot arrange for signals")]
+    Signals(#[source] io::Error),
+    /// The bridge ended with an error.
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
+    /// The sampling child process ended with an error.
+    #[error("the sampler cannot go on")]
+    Relay(#[source] SamplerError),
+}
+
+impl Error {
+    /// The program's exit status.
+    pub const fn exit_status(&self) -> i32 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Output(_) | Self::Log(_) | Self::Signals(_) | Self::Bridge(_) | Self::Relay(_) => 1,
+        }
+    }
+}
+
+/// An error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
