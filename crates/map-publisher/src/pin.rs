@@ -1,0 +1,189 @@
+//! One map and its pin: what stands there, whether it fits, whether it is still ours.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use gpu_types::maps::MapDefinition;
+use libbpf_rs::{MapCore, MapHandle, MapType};
+
+use crate::directory::Identity;
+use crate::{Attribute, PublishError};
+
+/// Who may use the pins, beyond what the kernel sets (the owner alone).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Access {
+    pub(crate) mode: Option<u32>,
+    pub(crate) group: Option<u32>,
+}
+
+/// A map of ours and where it is pinned.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pub(crate) definition: MapDefinition,
+    pub(crate) path: PathBuf,
+    pub(crate) map: MapHandle,
+    pub(crate) id: u32,
+    /// The pin's file when it was last seen to be this map. None: not pinned, or not known.
+    pub(crate) seen: Option<Identity>,
+}
+
+impl Pin {
+    /// The compatible map that is pinned in `dir`. None when nothing is there.
+    pub(crate) fn look(dir: &Path, definition: MapDefinition) -> Result<Option<Self>, PublishError> {
+        let path = dir.join(definition.name);
+        let Some(metadata) = metadata(&path)? else { return Ok(None) };
+        let not_a_map = |found| PublishError::NotAMap { map: definition.name, path: path.clone(), found };
+        if metadata.is_dir() {
+            return Err(not_a_map("a directory"));
+        }
+        let map = match MapHandle::from_pinned_path(&path) {
+            Ok(map) => map,
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
+                return match metadata.is_symlink() {
+                    true => Err(not_a_map("a symbolic link that leads nowhere")),
+                    // Removed since it was looked at.
+                    false => Ok(None),
+                };
+            }
+            // What the kernel says of a program is no description of a map.
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::InvalidData => return Err(not_a_map("another kind of BPF object")),
+            Err(source) => return Err(PublishError::map("open", definition.name, path, source)),
+        };
+        if let Some(found) = foreign_object(&map) {
+            return Err(not_a_map(found));
+        }
+        Self::from_map(path, definition, map).map(Some)
+    }
+
+    /// Compares `map` with `definition`, and looks at its pin.
+    pub(crate) fn from_map(path: PathBuf, definition: MapDefinition, map: MapHandle) -> Result<Self, PublishError> {
+        let info = map.info().map_err(|source| PublishError::map("look at", definition.name, path.clone(), source))?.info;
+        let checks = [
+            (Attribute::Type, info.type_, definition.kind.bpf_type()),
+            (Attribute::KeySize, info.key_size, definition.key_size),
+            (Attribute::ValueSize, info.value_size, definition.value_size),
+            (Attribute::MaxEntries, info.max_entries, definition.max_entries),
+            (Attribute::Flags, info.map_flags, definition.flags),
+        ];
+        if let Some(&(attribute, found, expected)) = checks.iter().find(|(_, found, expected)| found != expected) {
+            let (expected, found) = (show(attribute, expected), show(attribute, found));
+            return Err(PublishError::Mismatch { map: definition.name, path, attribute, expected, found });
+        }
+        let seen = identity(&path);
+        Ok(Self { definition, path, map, id: info.id, seen })
+    }
+
+    /// Pins the map where nothing is.
+    pub(crate) fn pin(&mut self, access: Access) -> Result<(), PublishError> {
+        self.map.pin(&self.path).map_err(|source| PublishError::map("pin", self.definition.name, self.path.clone(), source))?;
+        self.seen = identity(&self.path);
+        self.grant(access)
+    }
+
+    /// Gives the pin its mode and group.
+    pub(crate) fn grant(&self, access: Access) -> Result<(), PublishError> {
+        let failed = |action| move |source| PublishError::Pin { action, path: self.path.clone(), source };
+        if let Some(group) = access.group {
+            std::os::unix::fs::chown(&self.path, None, Some(group)).map_err(failed("set the group of"))?;
+        }
+        if let Some(mode) = access.mode {
+            fs::set_permissions(&self.path, fs::Permissions::from_mode(mode)).map_err(failed("set the mode of"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the pin, if it is still this map's.
+    pub(crate) fn unpin(&self) -> Result<(), PublishError> {
+        match identity(&self.path) {
+            None => Ok(()),
+            found if found == self.seen => remove_file(&self.path),
+            Some(_) => remove(&self.path, self.id),
+        }
+    }
+}
+
+/// Removes the pin at `path`, if it leads to the map with this id.
+pub(crate) fn remove(path: &Path, id: u32) -> Result<(), PublishError> {
+    let found = MapHandle::from_pinned_path(path).ok().filter(|map| foreign_object(map).is_none()).and_then(|map| map.info().ok());
+    if found.is_some_and(|found| found.info.id == id) { remove_file(path) } else { Ok(()) }
+}
+
+fn remove_file(path: &Path) -> Result<(), PublishError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(PublishError::Pin { action: "remove", path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file at `path`, links not followed. None when nothing is there.
+fn metadata(path: &Path) -> Result<Option<fs::Metadata>, PublishError> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(PublishError::Pin { action: "look at", path: path.to_owned(), source }),
+    }
+}
+
+/// Which file is at `path` now, if any.
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    fs::symlink_metadata(path).ok().map(|metadata| Identity::from(&metadata))
+}
+
+/// The kernel's pin operation does not say what it opened, and describes a program in another struct of the same size: /proc knows.
+fn foreign_object(map: &MapHandle) -> Option<&'static str> {
+    let link = fs::read_link(format!("/proc/self/fd/{}", map.as_fd().as_raw_fd())).ok()?;
+    match link.to_str()? {
+        "anon_inode:bpf-map" => None,
+        "anon_inode:bpf-prog" => Some("a BPF program"),
+        "anon_inode:bpf_link" | "anon_inode:bpf-link" | "anon_inode:[perf_event]" => Some("a BPF link"),
+        _ => Some("another kind of BPF object"),
+    }
+}
+
+fn show(attribute: Attribute, value: u32) -> String {
+    match attribute {
+        Attribute::Type => match MapType::from(value) {
+            MapType::Unknown => value.to_string(),
+            known => snake_case(&format!("{known:?}")),
+        },
+        Attribute::Flags => format!("{value:#x}"),
+        Attribute::KeySize | Attribute::ValueSize => format!("{value} bytes"),
+        Attribute::MaxEntries => value.to_string(),
+    }
+}
+
+/// `LruHash` as bpftool writes it: `lru_hash`.
+fn snake_case(name: &str) -> String {
+    let mut out = String::new();
+    for (i, c) in name.char_indices() {
+        if c.is_uppercase() && i > 0 {
+            out.push('_');
+        }
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_shown_as_bpftool_shows_them() {
+        assert_eq!(show(Attribute::Type, 9), "lru_hash");
+        assert_eq!(show(Attribute::Type, 2), "array");
+        assert_eq!(show(Attribute::Type, 1000), "1000");
+    }
+
+    #[test]
+    fn sizes_and_flags_are_shown_with_what_they_are() {
+        assert_eq!(show(Attribute::ValueSize, 40), "40 bytes");
+        assert_eq!(show(Attribute::Flags, 1024), "0x400");
+        assert_eq!(show(Attribute::MaxEntries, 4096), "4096");
+    }
+}

@@ -1,0 +1,233 @@
+//! Pins while the bridge runs: others may remove and replace them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use gpu_types::bytes::Record;
+use log::debug;
+
+use crate::directory::{Identity, PinDirectory, Taken};
+use crate::map::{DeviceMap, MetaMap, ProcessMap};
+use crate::pin::{Access, Pin, identity};
+use crate::{PublishError, Publisher};
+
+/// What [`Publisher::check_pins`] found and did. Displayed, it is a line for the log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PinEvent {
+    /// The pin had vanished; the map is pinned again.
+    Repinned {
+        /// The map's name.
+        map: &'static str,
+    },
+    /// Someone had put another map of the same make there. It is used from now on, and filled by the next round; the former one was emptied.
+    Adopted {
+        /// The map's name.
+        map: &'static str,
+        /// The id of the new map.
+        id: u32,
+    },
+    /// The map is not pinned, or cannot be used as it is: something foreign is at its place, or the kernel refuses. Told once, until it changes.
+    Unpinned {
+        /// The map's name.
+        map: &'static str,
+        /// What stands in the way.
+        error: PublishError,
+    },
+    /// The pin directory had been removed or replaced; it is there and locked again.
+    DirectoryTakenAgain {
+        /// The pin directory.
+        dir: PathBuf,
+    },
+    /// The pin directory is gone and cannot be had back. Told once.
+    DirectoryGone {
+        /// The pin directory.
+        dir: PathBuf,
+        /// Why it could not be taken again.
+        error: PublishError,
+    },
+}
+
+impl fmt::Display for PinEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Repinned { map } => write!(f, "the pin of {map} had been removed: pinned again"),
+            Self::Adopted { map, id } => write!(f, "the pin of {map} had been replaced: publishing in the new map, id {id}"),
+            Self::Unpinned { map, error } => write!(f, "{map} is no longer pinned: {}", Chain(error)),
+            Self::DirectoryTakenAgain { dir } => write!(f, "{} had been replaced: taken again", dir.display()),
+            Self::DirectoryGone { dir, error } => write!(f, "{} is gone: {}", dir.display(), Chain(error)),
+        }
+    }
+}
+
+/// An error with its causes.
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Trouble that was told and goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    /// By map: what stood at its place.
+    pins: HashMap<&'static str, Option<Identity>>,
+    directory: bool,
+}
+
+impl Publisher {
+    /// Looks whether the pins still lead to our maps, and mends what can be mended: a pin that vanished is pinned again, a compatible map that a
+    /// consumer pinned anew is taken over. To be called about once a second; costs six `stat` calls when all is well.
+    ///
+    /// The error is [`PublishError::Held`]: the directory was replaced, and another bridge has the new one.
+    pub fn check_pins(&mut self) -> Result<Vec<PinEvent>, PublishError> {
+        let mut events = Vec::new();
+        if !self.directory.is_in_place() && !self.take_directory_again(&mut events)? {
+            return Ok(events);
+        }
+
+        let adopted_before = events.len();
+        if let Some(pin) = self.check_pin(|publisher| &mut publisher.meta.pin, &mut events) {
+            self.meta = MetaMap::new(pin);
+        }
+        if let Some(pin) = self.check_pin(|publisher| &mut publisher.devices.pin, &mut events) {
+            leave(self.devices.clear());
+            self.devices = DeviceMap::new(pin);
+        }
+        if let Some(pin) = self.check_pin(|publisher| &mut publisher.processes.pin, &mut events) {
+            replace(&mut self.processes, pin);
+        }
+        if let Some(pin) = self.check_pin(|publisher| &mut publisher.process_devices.pin, &mut events) {
+            replace(&mut self.process_devices, pin);
+        }
+        self.check_state(&mut events);
+
+        if events[adopted_before..].iter().any(|event| matches!(event, PinEvent::Adopted { .. })) {
+            self.read_back_next_rounds();
+        }
+        Ok(events)
+    }
+
+    /// Whether the directory is ours again.
+    fn take_directory_again(&mut self, events: &mut Vec<PinEvent>) -> Result<bool, PublishError> {
+        let dir = self.directory.path().to_owned();
+        match PinDirectory::open(&dir) {
+            Ok(Ok(directory)) => {
+                self.directory = directory;
+                self.reports = Reports::default();
+                events.push(PinEvent::DirectoryTakenAgain { dir });
+                Ok(true)
+            }
+            Ok(Err(Taken)) => Err(PublishError::Held { pin_dir: dir, helper_pid: None, age: None }),
+            Err(error) => {
+                if !std::mem::replace(&mut self.reports.directory, true) {
+                    events.push(PinEvent::DirectoryGone { dir, error });
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    fn check_state(&mut self, events: &mut Vec<PinEvent>) {
+        let access = self.access;
+        let Some(state) = &mut self.state else { return };
+        let map = state.pin.definition.name;
+        let watched = watch(&mut state.pin, access);
+        let Some(pin) = self.reports.note(map, watched, events) else { return };
+        let at = pin.seen;
+        if let Err(error) = state.move_to(pin) {
+            self.reports.note(map, Watched::Trouble(error, at), events);
+        } else {
+            events.push(PinEvent::Adopted { map, id: state.pin.id });
+        }
+    }
+
+    /// Returns the map that is to be used from now on, when it is another one.
+    fn check_pin(&mut self, pin: impl FnOnce(&mut Self) -> &mut Pin, events: &mut Vec<PinEvent>) -> Option<Pin> {
+        let access = self.access;
+        let pin = pin(self);
+        let map = pin.definition.name;
+        let watched = watch(pin, access);
+        let pin = self.reports.note(map, watched, events)?;
+        events.push(PinEvent::Adopted { map, id: pin.id });
+        Some(pin)
+    }
+}
+
+/// What became of a pin.
+enum Watched {
+    InPlace,
+    Repinned,
+    Replaced(Pin),
+    /// And what stands at the place.
+    Trouble(PublishError, Option<Identity>),
+}
+
+fn watch(pin: &mut Pin, access: Access) -> Watched {
+    let at = identity(&pin.path);
+    if at.is_some() && at == pin.seen {
+        return Watched::InPlace;
+    }
+    if at.is_none() {
+        return match pin.pin(access) {
+            Ok(()) => Watched::Repinned,
+            Err(error) => Watched::Trouble(error, None),
+        };
+    }
+    match Pin::look(pin.path.parent().unwrap_or(Path::new("/")), pin.definition) {
+        Ok(Some(found)) if found.id == pin.id => {
+            pin.seen = found.seen;
+            Watched::InPlace
+        }
+        Ok(Some(found)) => match found.grant(access) {
+            Ok(()) => Watched::Replaced(found),
+            Err(error) => Watched::Trouble(error, at),
+        },
+        // Removed between the two looks: the next check pins it.
+        Ok(None) => Watched::InPlace,
+        Err(error) => Watched::Trouble(error, at),
+    }
+}
+
+impl Reports {
+    /// Tells of `watched` what is new. Returns the map that took the place, when one did.
+    fn note(&mut self, map: &'static str, watched: Watched, events: &mut Vec<PinEvent>) -> Option<Pin> {
+        match watched {
+            Watched::Trouble(error, at) => {
+                if self.pins.insert(map, at) != Some(at) {
+                    events.push(PinEvent::Unpinned { map, error });
+                }
+                return None;
+            }
+            Watched::Replaced(pin) => {
+                self.pins.remove(map);
+                return Some(pin);
+            }
+            Watched::Repinned => events.push(PinEvent::Repinned { map }),
+            Watched::InPlace => {}
+        }
+        self.pins.remove(map);
+        None
+    }
+}
+
+fn replace<K: Record + Ord, V: Record + PartialEq>(map: &mut ProcessMap<K, V>, pin: Pin) {
+    leave(map.clear());
+    *map = ProcessMap::new(pin);
+}
+
+/// A map that is ours no longer is emptied for those who hold it open, as well as that goes.
+fn leave(cleared: Result<(), PublishError>) {
+    if let Err(error) = cleared {
+        debug!("the former map stays as it is: {}", Chain(&error));
+    }
+}

@@ -1,0 +1,299 @@
+//! Writing many entries in few system calls, and every entry all the same when a batch fails.
+
+use std::collections::BTreeMap;
+
+use gpu_types::bytes::Record;
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+use log::debug;
+
+/// The operations on a map that are used here.
+pub(crate) trait RawMap {
+    fn update(&self, key: &[u8], value: &[u8]) -> libbpf_rs::Result<()>;
+    /// Stops at the first key that fails, and does not say which. `count` is above 0.
+    fn update_batch(&self, keys: &[u8], values: &[u8], count: u32) -> libbpf_rs::Result<()>;
+    fn delete(&self, key: &[u8]) -> libbpf_rs::Result<()>;
+    /// Stops at the first key that fails (one that is not there, too), and does not say which. `count` is above 0.
+    fn delete_batch(&self, keys: &[u8], count: u32) -> libbpf_rs::Result<()>;
+}
+
+impl RawMap for MapHandle {
+    fn update(&self, key: &[u8], value: &[u8]) -> libbpf_rs::Result<()> {
+        MapCore::update(self, key, value, MapFlags::ANY)
+    }
+
+    fn update_batch(&self, keys: &[u8], values: &[u8], count: u32) -> libbpf_rs::Result<()> {
+        MapCore::update_batch(self, keys, values, count, MapFlags::ANY, MapFlags::empty())
+    }
+
+    fn delete(&self, key: &[u8]) -> libbpf_rs::Result<()> {
+        MapCore::delete(self, key)
+    }
+
+    fn delete_batch(&self, keys: &[u8], count: u32) -> libbpf_rs::Result<()> {
+        MapCore::delete_batch(self, keys, count, MapFlags::empty(), MapFlags::empty())
+    }
+}
+
+/// Some entries failed; every other one was dealt with.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) failed: usize,
+    pub(crate) attempted: usize,
+    /// The answer for the first that failed.
+    pub(crate) source: libbpf_rs::Error,
+}
+
+/// Whether this kernel takes batches for one kind of map, as far as it has shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batches {
+    update: bool,
+    delete: bool,
+}
+
+impl Batches {
+    pub(crate) fn new() -> Self {
+        Self { update: true, delete: true }
+    }
+
+    /// Writes all entries. One system call, unless the batch fails.
+    pub(crate) fn upsert<K: Record, V: Record>(&mut self, map: &impl RawMap, keys: &[K], values: &[V]) -> Result<(), Failed> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let refusal = if self.update {
+            match map.update_batch(K::slice_as_bytes(keys), V::slice_as_bytes(values), keys.len() as u32) {
+                Ok(()) => return Ok(()),
+                Err(error) => Some(error),
+            }
+        } else {
+            None
+        };
+        let pairs = keys.iter().zip(values);
+        one_by_one(keys.len(), pairs.map(|(key, value)| map.update(key.as_bytes(), value.as_bytes())))?;
+        if let Some(refusal) = refusal.filter(unsupported) {
+            debug!("this kernel updates no batches, entries are written one by one from now on: {refusal}");
+            self.update = false;
+        }
+        Ok(())
+    }
+
+    /// Deletes all keys; one that is not there any more is no error. One system call, unless the batch fails.
+    pub(crate) fn delete<K: Record>(&mut self, map: &impl RawMap, keys: &[K]) -> Result<(), Failed> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let refusal = if self.delete {
+            match map.delete_batch(K::slice_as_bytes(keys), keys.len() as u32) {
+                Ok(()) => return Ok(()),
+                Err(error) => Some(error),
+            }
+        } else {
+            None
+        };
+        let results = keys.iter().map(|key| match map.delete(key.as_bytes()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => result,
+        });
+        one_by_one(keys.len(), results)?;
+        if let Some(refusal) = refusal.filter(unsupported) {
+            debug!("this kernel deletes no batches, entries are deleted one by one from now on: {refusal}");
+            self.delete = false;
+        }
+        Ok(())
+    }
+}
+
+/// Carries out all of `results`, whatever happens to some.
+fn one_by_one(attempted: usize, results: impl Iterator<Item = libbpf_rs::Result<()>>) -> Result<(), Failed> {
+    let mut failed = 0;
+    let mut first = None;
+    for error in results.filter_map(Result::err) {
+        failed += 1;
+        first.get_or_insert(error);
+    }
+    match first {
+        Some(source) => Err(Failed { failed, attempted, source }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a batch was refused for what it is (EINVAL, or the kernel's own ENOTSUPP), when each of its entries could be dealt with.
+fn unsupported(refusal: &libbpf_rs::Error) -> bool {
+    matches!(refusal.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::Other)
+}
+
+/// All entries of a map, which must have room for at most `max_entries`. A value of None vanished while it was read.
+pub(crate) fn read_all<K: Record + Ord, V: Record>(map: &MapHandle) -> Vec<(K, Option<V>)> {
+    // Room for one more than the map can hold: then one call sees them all, and cannot end early in a way that the iterator would hide.
+    let capacity = map.max_entries() + 1;
+    let mut entries: Vec<(K, Option<V>)> = map
+        .lookup_batch(capacity, MapFlags::empty(), MapFlags::empty())
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((K::from_bytes(&key)?, V::from_bytes(&value))))
+        .collect();
+    if entries.is_empty() {
+        // Nothing there, or a kernel without batches, which the iterator does not tell apart.
+        let mut by_key = BTreeMap::new();
+        for key in map.keys().take(2 * capacity as usize) {
+            let value = map.lookup(&key, MapFlags::ANY).ok().flatten();
+            if let Some(key) = K::from_bytes(&key) {
+                by_key.insert(key, value.and_then(|value| V::from_bytes(&value)));
+            }
+        }
+        entries.extend(by_key);
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const EINVAL: i32 = 22;
+    const ENOENT: i32 = 2;
+    const ENOMEM: i32 = 12;
+    /// The kernel's own, unknown to user space.
+    const ENOTSUPP: i32 = 524;
+
+    /// A map of u32 keys that counts calls and fails as told.
+    #[derive(Default)]
+    struct ScriptedMap {
+        keys: RefCell<BTreeSet<u32>>,
+        batch_error: Cell<Option<i32>>,
+        bad_keys: Vec<u32>,
+        calls: Cell<usize>,
+    }
+
+    impl ScriptedMap {
+        fn batch(&self, keys: &[u8], one: impl Fn(&[u8]) -> libbpf_rs::Result<()>) -> libbpf_rs::Result<()> {
+            let result = match self.batch_error.get() {
+                Some(code) => Err(libbpf_rs::Error::from_raw_os_error(code)),
+                None => keys.chunks(4).try_for_each(one),
+            };
+            self.calls.set(self.calls.get() + 1);
+            result
+        }
+
+        fn one(&self, key: &[u8], change: impl FnOnce(&mut BTreeSet<u32>, u32) -> bool) -> libbpf_rs::Result<()> {
+            self.calls.set(self.calls.get() + 1);
+            let key = u32::from_bytes(key).unwrap();
+            if self.bad_keys.contains(&key) {
+                return Err(libbpf_rs::Error::from_raw_os_error(ENOMEM));
+            }
+            if change(&mut self.keys.borrow_mut(), key) { Ok(()) } else { Err(libbpf_rs::Error::from_raw_os_error(ENOENT)) }
+        }
+    }
+
+    impl RawMap for ScriptedMap {
+        fn update(&self, key: &[u8], _value: &[u8]) -> libbpf_rs::Result<()> {
+            self.one(key, |keys, key| {
+                keys.insert(key);
+                true
+            })
+        }
+
+        fn update_batch(&self, keys: &[u8], values: &[u8], count: u32) -> libbpf_rs::Result<()> {
+            assert_eq!((keys.len(), values.len()), (4 * count as usize, 8 * count as usize));
+            let calls = self.calls.get();
+            let result = self.batch(keys, |key| self.update(key, &[]));
+            self.calls.set(calls + 1);
+            result
+        }
+
+        fn delete(&self, key: &[u8]) -> libbpf_rs::Result<()> {
+            self.one(key, |keys, key| keys.remove(&key))
+        }
+
+        fn delete_batch(&self, keys: &[u8], count: u32) -> libbpf_rs::Result<()> {
+            assert_eq!(keys.len(), 4 * count as usize);
+            let calls = self.calls.get();
+            let result = self.batch(keys, |key| self.delete(key));
+            self.calls.set(calls + 1);
+            result
+        }
+    }
+
+    fn holding(keys: &[u32]) -> ScriptedMap {
+        ScriptedMap { keys: RefCell::new(keys.iter().copied().collect()), ..ScriptedMap::default() }
+    }
+
+    #[track_caller]
+    fn check_calls(map: &ScriptedMap, calls: usize) {
+        assert_eq!(map.calls.replace(0), calls, "system calls");
+    }
+
+    #[test]
+    fn nothing_to_do_needs_no_call() {
+        let map = holding(&[]);
+        Batches::new().upsert::<u32, u64>(&map, &[], &[]).unwrap();
+        Batches::new().delete::<u32>(&map, &[]).unwrap();
+        check_calls(&map, 0);
+    }
+
+    #[test]
+    fn a_batch_is_one_call() {
+        let map = holding(&[]);
+        Batches::new().upsert(&map, &[1u32, 2, 3], &[0u64; 3]).unwrap();
+        check_calls(&map, 1);
+        Batches::new().delete(&map, &[1u32, 2]).unwrap();
+        check_calls(&map, 1);
+        assert_eq!(*map.keys.borrow(), [3].into());
+    }
+
+    #[test]
+    fn departed_keys_are_deleted_even_when_another_has_vanished() {
+        let map = holding(&[1, 3, 4]);
+        let mut batches = Batches::new();
+        batches.delete(&map, &[1u32, 2, 3]).unwrap();
+        assert_eq!(*map.keys.borrow(), [4].into());
+        check_calls(&map, 4);
+        // That says nothing about batches.
+        batches.delete(&map, &[4u32]).unwrap();
+        check_calls(&map, 1);
+    }
+
+    #[test]
+    fn one_key_that_fails_does_not_keep_the_others() {
+        let map = ScriptedMap { bad_keys: vec![2, 3], ..holding(&[]) };
+        let failed = Batches::new().upsert(&map, &[1u32, 2, 3, 4], &[0u64; 4]).unwrap_err();
+        assert_eq!((failed.failed, failed.attempted, failed.source.kind()), (2, 4, ErrorKind::OutOfMemory));
+        assert_eq!(*map.keys.borrow(), [1, 4].into());
+        let failed = Batches::new().delete(&map, &[1u32, 2, 4]).unwrap_err();
+        assert_eq!((failed.failed, failed.attempted), (1, 3));
+        assert!(map.keys.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_kernel_without_batches_is_asked_once() {
+        for code in [EINVAL, ENOTSUPP] {
+            let map = holding(&[7, 8]);
+            map.batch_error.set(Some(code));
+            let mut batches = Batches::new();
+            batches.upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
+            check_calls(&map, 3);
+            batches.upsert(&map, &[3u32, 4], &[0u64; 2]).unwrap();
+            check_calls(&map, 2);
+            batches.delete(&map, &[7u32, 1]).unwrap();
+            check_calls(&map, 3);
+            batches.delete(&map, &[8u32, 2]).unwrap();
+            check_calls(&map, 2);
+            assert_eq!(*map.keys.borrow(), [3, 4].into());
+        }
+    }
+
+    #[test]
+    fn a_passing_shortage_does_not_end_the_use_of_batches() {
+        let map = holding(&[]);
+        map.batch_error.set(Some(ENOMEM));
+        let mut batches = Batches::new();
+        batches.upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
+        check_calls(&map, 3);
+        map.batch_error.set(None);
+        batches.upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
+        check_calls(&map, 1);
+    }
+}

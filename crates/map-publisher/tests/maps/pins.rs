@@ -1,0 +1,194 @@
+//! Pins that others remove and replace while the bridge runs.
+
+use std::fs;
+
+use gpu_types::maps::{self, MAPS, MapDefinition};
+use map_publisher::{PinEvent, PublishError, Publisher};
+
+use crate::bpffs::Bpffs;
+use crate::world::{FIVE, check_published, consumer_map, contents, get, id, ids, open, options, pinned, process, put, round, state};
+
+#[track_caller]
+fn check_events(publisher: &mut Publisher, expected: &[&str]) {
+    let events: Vec<String> = publisher.check_pins().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn nothing_is_told_of_pins_that_are_in_place() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.root());
+    check_events(&mut publisher, &[]);
+    publisher.publish(&round(1, [1])).unwrap();
+    check_events(&mut publisher, &[]);
+}
+
+#[test]
+fn a_pin_that_vanished_is_pinned_again_with_its_data() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.root());
+    let records = round(1, [1, 2]);
+    publisher.publish(&records).unwrap();
+    let before = ids(bpffs.root());
+    for name in FIVE {
+        fs::remove_file(bpffs.root().join(name)).unwrap();
+    }
+    let mut told: Vec<String> = publisher.check_pins().unwrap().iter().map(ToString::to_string).collect();
+    told.sort();
+    assert_eq!(told, FIVE.map(|name| format!("the pin of {name} had been removed: pinned again")));
+    assert_eq!(ids(bpffs.root()), before);
+    check_published(bpffs.root(), &records);
+    check_events(&mut publisher, &[]);
+}
+
+#[test]
+fn a_map_that_a_consumer_made_anew_is_adopted_and_filled() {
+    for definition in MAPS {
+        let bpffs = Bpffs::mount();
+        let mut publisher = open(bpffs.root());
+        publisher.set_state(|state| state.poll_interval_ns = 100);
+        let records = round(1, [1, 2]);
+        for _ in 0..20 {
+            publisher.publish(&records).unwrap();
+        }
+        fs::remove_file(bpffs.root().join(definition.name)).unwrap();
+        let theirs = consumer_map(bpffs.root(), definition);
+        if definition == maps::PER_PID {
+            put(&theirs, 77u32, process(77));
+        }
+        let text = format!("the pin of {} had been replaced: publishing in the new map, id {}", definition.name, id(&theirs));
+        check_events(&mut publisher, &[&text]);
+        check_events(&mut publisher, &[]);
+
+        let published = publisher.publish(&records).unwrap();
+        assert!(published.read_back, "the rounds after an adoption are read back");
+        check_published(bpffs.root(), &records);
+        assert_eq!(id(&pinned(bpffs.root(), definition.name)), id(&theirs));
+        let state = state(bpffs.root());
+        assert_eq!((state.poll_interval_ns, state.rounds, state.helper_pid), (100, 21, std::process::id()));
+        publisher.close(false).unwrap();
+        assert!(bpffs.names().is_empty(), "an adopted map is ours to unpin");
+    }
+}
+
+#[test]
+fn a_map_that_is_left_for_another_shows_no_last_reading_for_ever() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.root());
+    publisher.publish(&round(1, [1, 2])).unwrap();
+    let names = [maps::GPU_META, maps::GPU_DEVICE, maps::GPU_PER_PID, maps::GPU_PER_PID_PER_DEVICE];
+    let held = names.map(|name| pinned(bpffs.root(), name));
+    let held_state = pinned(bpffs.root(), maps::GPU_BRIDGE_STATE);
+    for definition in MAPS {
+        fs::remove_file(bpffs.root().join(definition.name)).unwrap();
+        consumer_map(bpffs.root(), definition);
+    }
+    assert_eq!(publisher.check_pins().unwrap().len(), 5);
+    let left = contents(&held);
+    assert_eq!(left, map_publisher::Records { meta: round(1, []).meta, ..Default::default() });
+    let left: gpu_types::GpuBridgeState = get(&held_state, 0u32).unwrap();
+    assert_eq!(left.phase, gpu_types::GPU_BRIDGE_STOPPING);
+    assert_eq!(state(bpffs.root()).phase, gpu_types::GPU_BRIDGE_STARTING);
+}
+
+#[test]
+fn a_foreign_map_is_told_once_and_left_and_ours_comes_back_after_it() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.root());
+    let before = ids(bpffs.root());
+    let path = bpffs.root().join(maps::GPU_PER_PID);
+    fs::remove_file(&path).unwrap();
+    let theirs = consumer_map(bpffs.root(), MapDefinition { max_entries: 7, ..maps::PER_PID });
+    let text = format!(
+        "gpu_per_pid is no longer pinned: {} is another kind of map: its max_entries is 7, expected 4096 \
+         (stop the program that made it and remove the pin)",
+        path.display()
+    );
+    check_events(&mut publisher, &[&text]);
+    check_events(&mut publisher, &[]);
+    publisher.publish(&round(1, [1])).unwrap();
+    assert_eq!(id(&pinned(bpffs.root(), maps::GPU_PER_PID)), id(&theirs));
+
+    // Another foreign thing is news.
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let text = format!("gpu_per_pid is no longer pinned: {} is a directory, not a map: remove it", path.display());
+    check_events(&mut publisher, &[&text]);
+    check_events(&mut publisher, &[]);
+
+    fs::remove_dir(&path).unwrap();
+    check_events(&mut publisher, &["the pin of gpu_per_pid had been removed: pinned again"]);
+    assert_eq!(ids(bpffs.root()), before);
+    check_published(bpffs.root(), &round(1, [1]));
+}
+
+#[test]
+fn a_foreign_map_is_left_at_close() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.root());
+    fs::remove_file(bpffs.root().join(maps::GPU_META)).unwrap();
+    consumer_map(bpffs.root(), MapDefinition { value_size: 8, ..maps::META });
+    publisher.check_pins().unwrap();
+    publisher.close(false).unwrap();
+    assert_eq!(bpffs.names(), [maps::GPU_META]);
+}
+
+#[test]
+fn a_pin_that_was_moved_onto_its_own_name_is_the_same_map() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.root());
+    let mut same = pinned(bpffs.root(), maps::GPU_META);
+    same.pin(bpffs.root().join("other")).unwrap();
+    fs::rename(bpffs.root().join("other"), bpffs.root().join(maps::GPU_META)).unwrap();
+    check_events(&mut publisher, &[]);
+    publisher.close(false).unwrap();
+    assert!(bpffs.names().is_empty());
+}
+
+#[test]
+fn a_pin_directory_that_was_removed_is_made_and_locked_again() {
+    let bpffs = Bpffs::mount();
+    let dir = bpffs.root().join("gpu");
+    let mut publisher = open(&dir);
+    let records = round(1, [1]);
+    publisher.publish(&records).unwrap();
+    for name in FIVE {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+    fs::remove_dir(&dir).unwrap();
+    let events = publisher.check_pins().unwrap();
+    assert_eq!(events[0].to_string(), format!("{} had been replaced: taken again", dir.display()));
+    assert_eq!(events.iter().filter(|event| matches!(event, PinEvent::Repinned { .. })).count(), 5);
+    check_published(&dir, &records);
+    assert!(matches!(Publisher::open(&options(&dir)), Err(PublishError::Held { .. })));
+}
+
+#[test]
+fn a_pin_directory_that_another_bridge_has_taken_is_given_up() {
+    let bpffs = Bpffs::mount();
+    let dir = bpffs.root().join("gpu");
+    let mut first = open(&dir);
+    fs::rename(&dir, bpffs.root().join("old")).unwrap();
+    let _second = open(&dir);
+    assert!(matches!(first.check_pins(), Err(PublishError::Held { .. })));
+    first.close(false).unwrap();
+    assert_eq!(crate::bpffs::names(&dir), FIVE, "the other bridge's pins stay");
+}
+
+#[test]
+fn a_pin_directory_that_cannot_be_had_back_is_told_once() {
+    let bpffs = Bpffs::mount();
+    let dir = bpffs.root().join("gpu");
+    let mut publisher = open(&dir);
+    for name in FIVE {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+    fs::remove_dir(&dir).unwrap();
+    consumer_map(bpffs.root(), MapDefinition { name: "gpu", ..maps::META });
+    let text = format!("{0} is gone: cannot open the pin directory {0}: Not a directory (os error 20)", dir.display());
+    check_events(&mut publisher, &[&text]);
+    check_events(&mut publisher, &[]);
+    fs::remove_file(&dir).unwrap();
+    assert_eq!(publisher.check_pins().unwrap().len(), 6);
+    assert_eq!(crate::bpffs::names(&dir), FIVE);
+}
