@@ -1,0 +1,202 @@
+//! What becomes of a call: a value, an answer that there is none, or trouble; and whose trouble it is.
+
+use log::debug;
+use telemetry::{DeviceError, Now};
+
+use crate::sys::{Code, Gpu};
+
+/// The calls whose answers are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    GpuSamples,
+    MemorySamples,
+    UtilizationRates,
+    Temperature,
+    Power,
+    SmClock,
+    MemoryClock,
+    EventReasons,
+    ThrottleReasons,
+    Encoder,
+    Decoder,
+    MemoryV2,
+    MemoryV1,
+    Fan,
+    EccCorrected,
+    EccUncorrected,
+    ComputeMode,
+    ComputeProcesses,
+    GraphicsProcesses,
+    MpsProcesses,
+    ProcessUtilization,
+    ProcessesUtilizationInfo,
+    PcieCounters,
+    PcieThroughputTx,
+    PcieThroughputRx,
+    NvLinkAll,
+    NvLinkCount,
+    NvLinkEach,
+    NvLink5,
+}
+
+impl Call {
+    const fn bit(self) -> u64 {
+        1 << self as u32
+    }
+}
+
+/// What a call came to, when neither the device nor the source is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome<T> {
+    /// Its value.
+    Value(T),
+    /// The device or its library does not have it. It is not asked again.
+    Never,
+    /// This time not.
+    Failed(Code),
+}
+
+impl<T> Outcome<T> {
+    pub(crate) fn value(self) -> Option<T> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Never | Self::Failed(_) => None,
+        }
+    }
+
+    pub(crate) const fn is_never(&self) -> bool {
+        matches!(self, Self::Never)
+    }
+}
+
+/// So many different calls without any answer, one after the other, and the device is taken for lost: one metric's failure is not it.
+const UNANSWERED_WHEN_LOST: u32 = 3;
+/// Looking a handle up takes milliseconds, so it is done ever less often where it does not help.
+const FIRST_LOOKUP_NS: u64 = 1_000_000_000;
+const RAREST_LOOKUP_NS: u64 = 64_000_000_000;
+
+/// A device's handle, and how its calls have been answered.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    gpu: Gpu,
+    uuid: String,
+    /// Calls that are not asked again.
+    never: u64,
+    /// Calls that failed once; each is logged the first time.
+    failed: u64,
+    /// Calls since the last one that was answered, with the last failure.
+    unanswered: u64,
+    last_failure: Code,
+    answered: bool,
+    /// The handle may no longer be this device's.
+    suspect: bool,
+    next_lookup_ns: u64,
+    lookup_gap_ns: u64,
+}
+
+impl Calls {
+    pub(crate) const fn new(gpu: Gpu, uuid: String) -> Self {
+        Self {
+            gpu,
+            uuid,
+            never: 0,
+            failed: 0,
+            unanswered: 0,
+            last_failure: Code::UNKNOWN,
+            answered: false,
+            suspect: false,
+            next_lookup_ns: 0,
+            lookup_gap_ns: FIRST_LOOKUP_NS,
+        }
+    }
+
+    pub(crate) const fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Before a question: a handle that was refused is looked up anew.
+    pub(crate) fn begin(&mut self, now: Now) -> Result<(), DeviceError> {
+        self.answered = false;
+        if !self.suspect || self.uuid.is_empty() || now.boottime_ns < self.next_lookup_ns {
+            return Ok(());
+        }
+        self.next_lookup_ns = now.boottime_ns.saturating_add(self.lookup_gap_ns);
+        self.lookup_gap_ns = (self.lookup_gap_ns * 2).min(RAREST_LOOKUP_NS);
+        match self.gpu.library().device_by_uuid(&self.uuid) {
+            Ok(gpu) => {
+                if !gpu.is_same(&self.gpu) {
+                    self.lookup_gap_ns = FIRST_LOOKUP_NS;
+                }
+                self.gpu = gpu;
+                self.suspect = false;
+                Ok(())
+            }
+            Err(code) if code.is_source_gone() => Err(DeviceError::SourceGone(format!("looking for {}: {code}", self.uuid))),
+            Err(code) => Err(DeviceError::Lost(format!("looking for {}: {code}", self.uuid))),
+        }
+    }
+
+    /// After a question: a device that has answered nothing to several is lost.
+    pub(crate) fn end(&mut self) -> Result<(), DeviceError> {
+        if self.answered {
+            self.unanswered = 0;
+            if !self.suspect {
+                self.lookup_gap_ns = FIRST_LOOKUP_NS;
+            }
+        }
+        if self.unanswered.count_ones() >= UNANSWERED_WHEN_LOST {
+            return Err(DeviceError::Lost(format!("no call is answered: {}", self.last_failure)));
+        }
+        Ok(())
+    }
+
+    /// Makes a call, unless it is known not to be there.
+    pub(crate) fn ask<T>(&mut self, call: Call, make: impl FnOnce(&Gpu) -> Result<T, Code>) -> Result<Outcome<T>, DeviceError> {
+        if self.is_never(call) {
+            return Ok(Outcome::Never);
+        }
+        let result = make(&self.gpu);
+        self.settle(call, result)
+    }
+
+    pub(crate) const fn is_never(&self, call: Call) -> bool {
+        self.never & call.bit() != 0
+    }
+
+    /// What the result of a call that was made comes to.
+    pub(crate) fn settle<T>(&mut self, call: Call, result: Result<T, Code>) -> Result<Outcome<T>, DeviceError> {
+        let code = match result {
+            Ok(value) => {
+                self.answered = true;
+                return Ok(Outcome::Value(value));
+            }
+            Err(code) => code,
+        };
+        if code.is_source_gone() {
+            return Err(DeviceError::SourceGone(format!("{call:?}: {code}")));
+        }
+        if code.is_device_lost() {
+            self.suspect = true;
+            return Err(DeviceError::Lost(format!("{call:?}: {code}")));
+        }
+        if code.is_never() {
+            self.answered = true;
+            self.never |= call.bit();
+            debug!("{}: {call:?} is not there: {code}", self.uuid);
+            return Ok(Outcome::Never);
+        }
+        match code {
+            Code::UNKNOWN | Code::INVALID_ARGUMENT => {
+                self.unanswered |= call.bit();
+                self.last_failure = code;
+                self.suspect |= code == Code::INVALID_ARGUMENT;
+            }
+            _ => self.answered = true,
+        }
+        if code != Code::NOT_FOUND && self.failed & call.bit() == 0 {
+            self.failed |= call.bit();
+            debug!("{}: {call:?} fails: {code}", self.uuid);
+        }
+        Ok(Outcome::Failed(code))
+    }
+}

@@ -1,0 +1,155 @@
+//! One GPU: which questions it answers, and how.
+
+mod calls;
+mod nvlink;
+mod pcie;
+mod processes;
+mod sensors;
+mod throughput;
+mod utilization;
+
+use std::time::Duration;
+
+use telemetry::{Answer, Device, DeviceError, Identity, Now, Probe, Reading};
+
+use self::{calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, throughput::Throughput, utilization::Utilization};
+use crate::{pure::processes::ListKind, sys::Gpu};
+
+/// The questions, each a group of calls of like cost and rhythm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Utilization,
+    Sensors,
+    Memory,
+    Fan,
+    Ecc,
+    ComputeMode,
+    List(ListKind),
+    ProcessUtilization,
+    PcieCounters,
+    PcieThroughput,
+    NvLink,
+}
+
+const QUESTIONS: [Question; 13] = [
+    Question::Utilization,
+    Question::Sensors,
+    Question::Memory,
+    Question::List(ListKind::Compute),
+    Question::List(ListKind::Graphics),
+    Question::List(ListKind::Mps),
+    Question::ProcessUtilization,
+    Question::PcieCounters,
+    Question::PcieThroughput,
+    Question::NvLink,
+    Question::Fan,
+    Question::Ecc,
+    Question::ComputeMode,
+];
+
+const PROBES: [Probe; QUESTIONS.len()] = {
+    let mut probes = [Probe { name: "", period: Duration::ZERO }; QUESTIONS.len()];
+    let mut at = 0;
+    while at < probes.len() {
+        probes[at] = QUESTIONS[at].probe();
+        at += 1;
+    }
+    probes
+};
+
+impl Question {
+    /// Where an answer can change at any time, a period says how often it is worth asking: a fan takes seconds to change its speed, ECC
+    /// errors are rare, and an administrator sets the compute mode.
+    const fn probe(self) -> Probe {
+        let (name, period_ms) = match self {
+            Self::Utilization => ("utilization", 0),
+            Self::Sensors => ("sensors", 0),
+            Self::Memory => ("memory", 0),
+            Self::Fan => ("fan", 1_000),
+            Self::Ecc => ("ecc", 5_000),
+            Self::ComputeMode => ("compute mode", 10_000),
+            Self::List(ListKind::Compute) => ("compute processes", 0),
+            Self::List(ListKind::Graphics) => ("graphics processes", 0),
+            Self::List(ListKind::Mps) => ("mps processes", 0),
+            Self::ProcessUtilization => ("process utilization", 0),
+            Self::PcieCounters => ("pcie counters", pcie::PERIOD_MS),
+            Self::PcieThroughput => ("pcie throughput", 0),
+            Self::NvLink => ("nvlink", 200),
+        };
+        Probe { name, period: Duration::from_millis(period_ms) }
+    }
+}
+
+/// A GPU, with all that is remembered of it between two questions.
+#[derive(Debug)]
+pub(crate) struct NvmlDevice {
+    identity: Identity,
+    calls: Calls,
+    utilization: Utilization,
+    processes: ProcessProbes,
+    pcie: Pcie,
+    throughput: Throughput,
+    nvlink: NvLink,
+}
+
+impl NvmlDevice {
+    pub(crate) fn boxed(identity: Identity, gpu: Gpu) -> Box<dyn Device> {
+        let pcie = Pcie::new(&gpu);
+        let throughput = Throughput::new(identity.index);
+        let calls = Calls::new(gpu, identity.uuid.clone());
+        Box::new(Self {
+            identity,
+            calls,
+            utilization: Utilization::default(),
+            processes: ProcessProbes::default(),
+            pcie,
+            throughput,
+            nvlink: NvLink::Unknown,
+        })
+    }
+
+    fn answer(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+        let Self { calls, .. } = self;
+        match question {
+            Question::Utilization => self.utilization.ask(calls, now, reading),
+            Question::Sensors => sensors::sensors(calls, &mut reading.metrics),
+            Question::Memory => sensors::memory(calls, &mut reading.metrics),
+            Question::Fan => sensors::fan(calls, &mut reading.metrics),
+            Question::Ecc => sensors::ecc(calls, &mut reading.metrics),
+            Question::ComputeMode => sensors::compute_mode(calls, &mut reading.metrics),
+            Question::List(kind) => self.processes.ask_list(calls, kind, now, reading),
+            Question::ProcessUtilization => self.processes.ask_utilization(calls, now, reading),
+            Question::PcieCounters => self.pcie.ask(calls, now, &mut reading.metrics),
+            Question::PcieThroughput if self.pcie.counters_may_serve() => Ok(Answer::Answered),
+            Question::PcieThroughput => self.throughput.ask(calls, self.pcie.limit_kbps(), now, &mut reading.metrics),
+            Question::NvLink => self.nvlink.ask(calls, now, &mut reading.metrics),
+        }
+    }
+}
+
+impl Device for NvmlDevice {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn probes(&self) -> &[Probe] {
+        &PROBES
+    }
+
+    fn period(&self, probe: usize) -> Duration {
+        match QUESTIONS[probe] {
+            Question::Utilization => self.utilization.wait(),
+            Question::List(kind) => self.processes.list_wait(kind),
+            Question::ProcessUtilization => self.processes.utilization_wait(),
+            Question::PcieThroughput => self.throughput.wait(),
+            question => question.probe().period,
+        }
+    }
+
+    fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+        self.calls.begin(now)?;
+        let answer = self.answer(QUESTIONS[probe], now, reading)?;
+        self.calls.end()?;
+        Ok(answer)
+    }
+}

@@ -1,0 +1,182 @@
+//! PCIe traffic from `nvmlDeviceGetPcieThroughput`, for drivers without byte counters. The call samples for 20 ms and blocks as long, so it
+//! is made on a thread of its own, one direction at a time, as often as its cost allows.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use log::{debug, warn};
+use telemetry::{Answer, DeviceError, Metrics, Now};
+
+use super::calls::{Call, Calls};
+use crate::sys::{Code, Direction, Gpu};
+
+/// The part of time that may be spent in this call: 0.4 %, so that 21 ms are asked for every 5.25 s.
+const COST_TO_PERIOD: u32 = 250;
+/// The call may cost less than it is said to, and its figure is not better for being asked more often.
+const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+/// A call that takes longer does not return: what it said last is no longer true.
+const STUCK_NS: u64 = 5_000_000_000;
+
+type Request = (Gpu, Direction);
+type Reply = (Result<u32, Code>, Duration);
+
+/// What is remembered of the call's answers.
+#[derive(Debug)]
+pub(crate) struct Throughput {
+    index: u32,
+    worker: Option<Worker>,
+    next: Direction,
+    in_flight: Option<(Direction, u64)>,
+    due_ns: u64,
+    wait: Duration,
+    /// Neither direction has been asked for yet: the second follows the first at once.
+    is_first: bool,
+}
+
+#[derive(Debug)]
+struct Worker {
+    requests: Option<SyncSender<Request>>,
+    replies: Receiver<Reply>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Throughput {
+    pub(crate) const fn new(index: u32) -> Self {
+        Self { index, worker: None, next: Direction::Tx, in_flight: None, due_ns: 0, wait: Duration::ZERO, is_first: true }
+    }
+
+    pub(crate) const fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// Takes the answer that has come and makes the next request that is due; never blocks.
+    pub(crate) fn ask(&mut self, calls: &mut Calls, limit_kbps: u64, now: Now, metrics: &mut Metrics) -> Result<Answer, DeviceError> {
+        if let Some((direction, asked_ns)) = self.in_flight {
+            match self.reply() {
+                Err(TryRecvError::Empty) => {
+                    if now.boottime_ns.saturating_sub(asked_ns) > STUCK_NS {
+                        metrics.pcie_tx_kbps = None;
+                        metrics.pcie_rx_kbps = None;
+                    }
+                    return Ok(Answer::Answered);
+                }
+                Err(TryRecvError::Disconnected) => return Ok(Answer::NotSupported),
+                Ok((result, cost)) => {
+                    self.finish(asked_ns, cost);
+                    let kbps = calls.settle(call_of(direction), result)?;
+                    *metric_of(direction, metrics) = kbps.value().map(u64::from).filter(|kbps| *kbps <= limit_kbps);
+                }
+            }
+        }
+        if calls.is_never(Call::PcieThroughputTx) && calls.is_never(Call::PcieThroughputRx) {
+            return Ok(Answer::NotSupported);
+        }
+        if now.boottime_ns >= self.due_ns {
+            self.request(calls, now);
+        }
+        // An answer is looked for at every opportunity; that costs nothing.
+        let until_due = Duration::from_nanos(self.due_ns.saturating_sub(now.boottime_ns));
+        self.wait = if self.in_flight.is_some() { Duration::ZERO } else { until_due };
+        Ok(Answer::Answered)
+    }
+
+    fn reply(&self) -> Result<Reply, TryRecvError> {
+        self.worker.as_ref().map_or(Err(TryRecvError::Disconnected), |worker| worker.replies.try_recv())
+    }
+
+    fn finish(&mut self, asked_ns: u64, cost: Duration) {
+        self.in_flight = None;
+        let period = if self.is_first { Duration::ZERO } else { (cost * COST_TO_PERIOD).max(SHORTEST_PERIOD) };
+        self.is_first = false;
+        self.due_ns = asked_ns.saturating_add(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn request(&mut self, calls: &Calls, now: Now) {
+        let mut direction = self.next;
+        if calls.is_never(call_of(direction)) {
+            direction = opposite(direction);
+        }
+        self.next = opposite(direction);
+        let index = self.index;
+        let worker = self.worker.get_or_insert_with(|| Worker::start(index));
+        if let Some(requests) = &worker.requests
+            && requests.try_send((calls.gpu().clone(), direction)).is_err()
+        {
+            // With one request at a time there is room for it. The thread has ended or never began, which the look for its reply will show.
+            debug!("GPU {index}: its PCIe throughput thread takes no request");
+        }
+        self.in_flight = Some((direction, now.boottime_ns));
+    }
+}
+
+impl Worker {
+    /// Starts the thread; where that fails, the reply channel is closed from the start.
+    fn start(index: u32) -> Self {
+        // One request is in flight at a time.
+        let (requests, inbox) = sync_channel::<Request>(1);
+        let (outbox, replies) = sync_channel::<Reply>(1);
+        let body = move || {
+            while let Ok((gpu, direction)) = inbox.recv() {
+                let start = Instant::now();
+                let result = gpu.pcie_throughput(direction);
+                // Let go of the library before anybody can learn that the call is over.
+                drop(gpu);
+                if outbox.send((result, start.elapsed())).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name(format!("pcie-{index}")).spawn(body);
+        if let Err(error) = &thread {
+            warn!("GPU {index}: no PCIe throughput, its thread cannot be started: {error}");
+        }
+        Self { requests: Some(requests), replies, thread: thread.ok() }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        /// Twice what a call takes: enough for one that is under way, short beside one that never returns.
+        const PATIENCE: Duration = Duration::from_millis(50);
+        self.requests = None;
+        // The channel closes when the thread ends, after the reply of a call that is under way.
+        let deadline = Instant::now() + PATIENCE;
+        let ended = loop {
+            match self.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break true,
+                Err(RecvTimeoutError::Timeout) => break false,
+            }
+        };
+        // A thread in a call that does not return is abandoned; it keeps the library, which then cannot be shut down anyway.
+        if let (true, Some(thread)) = (ended, self.thread.take())
+            && thread.join().is_err()
+        {
+            warn!("a PCIe throughput thread panicked");
+        }
+    }
+}
+
+const fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::Tx => Direction::Rx,
+        Direction::Rx => Direction::Tx,
+    }
+}
+
+const fn call_of(direction: Direction) -> Call {
+    match direction {
+        Direction::Tx => Call::PcieThroughputTx,
+        Direction::Rx => Call::PcieThroughputRx,
+    }
+}
+
+fn metric_of(direction: Direction, metrics: &mut Metrics) -> &mut Option<u64> {
+    match direction {
+        Direction::Tx => &mut metrics.pcie_tx_kbps,
+        Direction::Rx => &mut metrics.pcie_rx_kbps,
+    }
+}
