@@ -1,1 +1,51 @@
-//! A scripted libnvidia-ml.so.1 for tests.
+//! A scripted `libnvidia-ml.so.1`, so that what reads GPUs through NVML can be tested on machines without one.
+//!
+//! The crate is two things. As a `cdylib` it is the library: it exports NVML's symbols ([`symbols`]) with NVML's ABI ([`abi`]) and answers
+//! as a scenario says. As an `rlib` it is what tests use: [`scenario`] to describe the machine, [`library`] to put the library into a
+//! directory, [`stats`] to see which calls were made and what they cost.
+//!
+//! ```no_run
+//! use nvml_sim::{library, scenario::{Device, Load, Process, Scenario}};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = std::env::temp_dir().join("driver");
+//! let nvml = library::install(&directory, &[])?;
+//! let process = Process::compute(std::process::id(), 512 << 20).busy(Load::new(70, 30));
+//! let mut scenario = Scenario::new().device(Device::a100().at_work().process(process)).device(Device::t4());
+//! nvml.play(&scenario)?;
+//! // … start what loads `nvml.path()` …
+//! scenario.change(1, |device| device.lost(nvml_sim::scenario::Code::GPU_IS_LOST));
+//! nvml.play(&scenario)?;
+//! assert!(nvml.stats()?.calls("nvmlDeviceGetTemperature") > 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The library looks for its scenario in [`SCENARIO_VARIABLE`], else beside the file that it was loaded from, and takes up changes within
+//! 2 ms of the next call. It keeps its account in [`STATS_VARIABLE`], else beside itself.
+//!
+//! **How other crates get an up-to-date library.** A crate that has this one among its dev-dependencies makes Cargo build both crate types
+//! with one compiler run, so the `.so` in `target/<profile>/deps` is exactly as new as the `rlib` that the test is linked with;
+//! [`library::built`] takes it from there. Cargo links the `.so` one directory up only for `cargo build -p nvml-sim`; that one is a
+//! fallback and may be old.
+
+pub mod abi;
+mod calls;
+mod clock;
+pub mod library;
+pub mod nvidia;
+mod runtime;
+pub mod scenario;
+pub mod stats;
+pub mod symbols;
+
+pub use clock::{boottime_ns, realtime_us};
+
+/// The environment variable with the scenario file's path.
+pub const SCENARIO_VARIABLE: &str = "NVML_SIM_SCENARIO";
+/// The scenario file's name beside the library.
+pub const SCENARIO_FILE: &str = "scenario.json";
+/// The environment variable with the account's path.
+pub const STATS_VARIABLE: &str = "NVML_SIM_STATS";
+/// The account's name beside the library.
+pub const STATS_FILE: &str = "nvml-sim.stats";
