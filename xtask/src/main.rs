@@ -1,3 +1,86 @@
-//! Developer commands of the workspace.
+//! Developer commands of the workspace: `cargo xtask COMMAND`.
 
-fn main() {}
+mod bpffs;
+mod check;
+mod codegen;
+mod demo;
+mod needs;
+mod release;
+mod say;
+mod setup;
+mod shell;
+mod summary;
+mod test;
+mod tools;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use say::complain;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of the workspace")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what building and testing need and this machine lacks
+    Setup {
+        /// Only list what is missing; exit 1 when something is
+        #[arg(long)]
+        check: bool,
+    },
+    /// Format, lints, generated code, dependencies, documentation, links, scripts
+    Check,
+    /// Every test of the workspace, those that need root and BPF included
+    Test,
+    /// About ten seconds of the whole: bridge, BPF consumer, dump
+    Demo(demo::Args),
+    /// Build the release binary and put it at the top of the tree
+    Build,
+    /// Regenerate the Rust types from include/gadget
+    Codegen {
+        /// Only compare them with what is checked in
+        #[arg(long)]
+        check: bool,
+    },
+    #[command(hide = true)]
+    Workload(demo::workload::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<()> {
+    let root = workspace_root();
+    env::set_current_dir(&root).with_context(|| format!("cannot enter {}", root.display()))?;
+    match args.command {
+        Command::Setup { check: true } => setup::list(),
+        Command::Setup { check: false } => setup::run(),
+        Command::Check => check::run(),
+        Command::Test => test::run(),
+        Command::Demo(args) => demo::run(args),
+        Command::Build => release::run(),
+        Command::Codegen { check } => Ok(codegen::run(check)?),
+        Command::Workload(args) => demo::workload::run(&args),
+    }
+}
+
+/// The tree that this command was started in, also when the built binary was moved along with it.
+fn workspace_root() -> PathBuf {
+    let own = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(own).join("..")
+}
