@@ -117,16 +117,22 @@ impl Bridge {
     /// # Panics
     /// When it does not hold in time or the bridge ends, with what was waited for and the bridge's log.
     #[track_caller]
-    pub fn wait_for<T>(&mut self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    pub fn wait_for<T>(&mut self, what: &str, ask: impl FnMut() -> Option<T>) -> T {
+        self.ask_until(ask).unwrap_or_else(|why| self.give_up(what, &why))
+    }
+
+    fn ask_until<T>(&mut self, mut ask: impl FnMut() -> Option<T>) -> Result<T, String> {
         let answer = until(WAIT, || match self.child.try_wait().expect("the bridge's state can be asked") {
+            // It may have come to the condition before it ended.
             Some(status) => Some(ask().ok_or(format!("the bridge ended ({status})"))),
             None => ask().map(Ok),
         });
-        match answer {
-            Some(Ok(answer)) => answer,
-            Some(Err(end)) => panic!("while waiting for {what}: {end}; it logged:\n{}", self.log()),
-            None => panic!("waited {} s in vain for: {what}; the bridge logged:\n{}", WAIT.as_secs(), self.log()),
-        }
+        answer.unwrap_or_else(|| Err(format!("it did not come in {} s", WAIT.as_secs())))
+    }
+
+    #[track_caller]
+    fn give_up(&self, what: &str, why: &str) -> ! {
+        panic!("waited in vain for {what}: {why}; the bridge logged:\n{}", self.log())
     }
 
     /// Waits until the bridge has logged a line that contains `text`, and returns the line.
@@ -146,11 +152,12 @@ impl Bridge {
     #[track_caller]
     pub fn wait_for_maps<T>(&mut self, pins: &Bpffs, what: &str, mut ask: impl FnMut(&Reader) -> Option<T>) -> Reader {
         let pid = self.pid();
-        self.wait_for(what, || {
+        let answer = self.ask_until(|| {
             let reader = Reader::open(pins.path());
             let published = reader.meta().is_ok_and(|meta| meta.helper_pid == pid && meta.last_update_boottime_ns > 0);
             (published && ask(&reader).is_some()).then_some(reader)
-        })
+        });
+        answer.unwrap_or_else(|why| self.give_up(what, &format!("{why}; the maps hold {:#?}", Reader::open(pins.path()).snapshot())))
     }
 
     /// Sends it a signal.

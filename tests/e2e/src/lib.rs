@@ -1,7 +1,7 @@
 //! Whole-system tests: the built binaries against the real kernel.
 //!
-//! The harness for them: a BPF file system of a test's own ([`Bpffs`]), the daemon ([`Bridge`]) and the processes that "use"
-//! the GPUs ([`Workload`]). Everything that a test starts ends with it. What cannot be had (root, a binary that was not built) fails the
+//! The harness for them: a BPF file system of a test's own ([`Bpffs`]), the daemon ([`Bridge`]), a simulated driver ([`Sim`])
+//! and the processes that "use" its GPUs ([`Workload`]). Everything that a test starts ends with it. What cannot be had (root, a binary that was not built) fails the
 //! test with the reason.
 
 #![allow(
@@ -15,6 +15,7 @@ mod binaries;
 mod bpffs;
 mod bridge;
 mod maps;
+mod sim;
 mod wait;
 mod workload;
 
@@ -22,5 +23,6 @@ pub use binaries::binary;
 pub use bpffs::Bpffs;
 pub use bridge::{Bridge, BridgeBuilder, Exit};
 pub use maps::{CONTRACT_MAPS, map_id, map_ids, write};
+pub use sim::Sim;
 pub use wait::{WAIT, eventually, until};
 pub use workload::Workload;
