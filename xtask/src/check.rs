@@ -94,6 +94,7 @@ fn advisories(tools: &Tools) -> Result<Outcome> {
     const PATIENCE: Duration = Duration::from_secs(120);
     let mut fetch = deny(tools);
     fetch.args(["fetch", "db"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell::announce(&fetch);
     if !succeeds_within(&mut fetch, PATIENCE)? {
         return Ok(Outcome::NotRun("the advisory database cannot be fetched from here".into()));
     }
@@ -101,7 +102,6 @@ fn advisories(tools: &Tools) -> Result<Outcome> {
 }
 
 fn succeeds_within(command: &mut Command, limit: Duration) -> Result<bool> {
-    shell::announce(command);
     let deadline = Instant::now() + limit;
     let mut child = command.spawn().with_context(|| format!("cannot start {}", shell::name(command)))?;
     loop {

@@ -25,7 +25,9 @@ pub(crate) fn run() -> Result<()> {
     shell::run(shell::cargo().args(["build", "--workspace", "--all-targets"]))?;
     let built = start.elapsed();
 
-    let (status, summary) = watched(&mut tests()?, &mut stdout())?;
+    let mut cargo = tests()?;
+    shell::announce(&cargo);
+    let (status, summary) = watched(&mut cargo, &mut stdout())?;
     let unexplained = u64::from(!status.success() && summary.failed() == 0);
     say!("\n{summary}");
     say!("built in {:.0} s, tested in {:.0} s", built.as_secs_f64(), (start.elapsed() - built).as_secs_f64());
@@ -52,7 +54,6 @@ fn tests() -> Result<Command> {
 
 /// Runs a command, shows what it prints on both streams as it comes, and sums it up.
 fn watched(command: &mut Command, out: &mut impl Write) -> Result<(ExitStatus, Summary)> {
-    shell::announce(command);
     let (mut reader, writer) = pipe().context("cannot make a pipe")?;
     let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn().context("cannot start cargo")?;
 
