@@ -75,6 +75,13 @@ const NEEDS: &[Need] = &[
         present: || succeeds(command("bpftool").arg("version")),
     },
     Need {
+        what: "git",
+        why: "tells `make check` which files are the project's",
+        apt: &[&["git"]],
+        dnf: &["git"],
+        present: || succeeds(command("git").arg("--version")),
+    },
+    Need {
         what: "python3 with venv and pip",
         why: "NVIDIA's header and NVIDIA's own client, for tests of the simulated NVML; tools of `make check`",
         apt: &[&["python3"], &["python3-venv"], &["python3-pip"]],
