@@ -18,6 +18,7 @@ pub(crate) struct Lane {
     cadence: Cadence,
     current: DeviceReading,
     epoch: Instant,
+    time_in_source: Duration,
     lost: Option<Lost>,
 }
 
@@ -40,7 +41,7 @@ impl Lane {
     pub(crate) fn new(device: Box<dyn Device>, poll_interval: Duration, rationed: bool) -> Self {
         let cadence = Cadence::new(device.probes().len(), poll_interval, rationed);
         let current = DeviceReading { index: device.identity().index, ..DeviceReading::default() };
-        Self { device, cadence, current, epoch: Instant::now(), lost: None }
+        Self { device, cadence, current, epoch: Instant::now(), time_in_source: Duration::ZERO, lost: None }
     }
 
     pub(crate) fn device_index(&self) -> u32 {
@@ -53,6 +54,12 @@ impl Lane {
 
     /// One tick.
     pub(crate) fn step(&mut self, clock: &dyn Clock) -> Step {
+        let step = self.ask(clock);
+        self.current.time_in_source_ns = self.time_in_source.as_nanos() as u64;
+        step
+    }
+
+    fn ask(&mut self, clock: &dyn Clock) -> Step {
         if let Some(lost) = &self.lost {
             if Instant::now() < lost.retry_at {
                 return Step::Done;
@@ -101,7 +108,9 @@ impl Lane {
             }
             let now = clock.now();
             let answer = self.device.ask(probe, now, &mut self.current.reading);
-            self.cadence.asked(probe, asked_ns, asked_at.elapsed());
+            let cost = asked_at.elapsed();
+            self.cadence.asked(probe, asked_ns, cost);
+            self.time_in_source += cost;
             match answer? {
                 Answer::Answered => self.current.read = Some(now.stamp()),
                 Answer::NotSupported => {

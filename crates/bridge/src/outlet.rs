@@ -68,6 +68,9 @@ struct Tally {
     skipped: u64,
     skipped_before: u64,
     processes: usize,
+    /// Over all devices, since the source was opened.
+    time_in_source: Duration,
+    time_in_source_before: Duration,
 }
 
 impl Outlet {
@@ -144,6 +147,8 @@ impl Outlet {
         };
         let invented = if kind == SourceKind::Real { "" } else { ", INVENTED DATA" };
         self.publishing = format!("publishing {} devices of {}{driver}{invented}", devices.len(), info.name);
+        // A newly opened source counts from 0.
+        self.tally = Tally { skipped_before: 0, time_in_source_before: Duration::ZERO, ..self.tally };
         self.publisher.set_state(|state| {
             state.source = source;
             state.driver_version = text(info.driver_version.as_deref().unwrap_or_default());
@@ -210,6 +215,7 @@ impl Outlet {
         let tally = &mut self.tally;
         tally.rounds += 1;
         tally.skipped = round.skipped_ticks;
+        tally.time_in_source = Duration::from_nanos(round.devices.iter().map(|device| device.time_in_source_ns).sum());
         tally.processes = self.builder.records.processes.len();
         self.publisher.set_state(|state| {
             state.processes_left_out = left_out;
@@ -267,14 +273,22 @@ impl Outlet {
 
     /// One line on what happened since the last one.
     pub(crate) fn summarise(&mut self) {
-        let Tally { rounds, late, skipped, skipped_before, processes } = self.tally;
+        let Tally { rounds, late, skipped, time_in_source, processes, .. } = self.tally;
         log::info!(
-            "{rounds} rounds, {late} with a late device, {} ticks skipped; now {} devices, {processes} processes, {} left out",
-            skipped.saturating_sub(skipped_before),
+            "{rounds} rounds, {late} with a late device, {} ticks skipped, {:.1?} in the source's calls; now {} devices, {processes} processes, {} left out",
+            skipped.saturating_sub(self.tally.skipped_before),
+            time_in_source.saturating_sub(self.tally.time_in_source_before),
             self.builder.devices,
             self.builder.left_out,
         );
-        self.tally = Tally { skipped, skipped_before: skipped, processes, ..Tally::default() };
+        self.tally = Tally {
+            skipped,
+            skipped_before: skipped,
+            processes,
+            time_in_source,
+            time_in_source_before: time_in_source,
+            ..Tally::default()
+        };
     }
 
     pub(crate) fn check_pins(&mut self) {

@@ -33,6 +33,7 @@ fn device(index: u32, processes: Vec<Process>) -> DeviceReading {
         answered_boottime_ns: NOW.boottime_ns - 10 * MS,
         read: Some(ago(9 * MS)),
         lost: false,
+        time_in_source_ns: 0,
         reading: Reading { processes, sampled: Some(ago(70 * MS)), ..Reading::default() },
     }
 }
@@ -315,6 +316,7 @@ mod properties {
                 answered_boottime_ns: NOW.boottime_ns - silence,
                 read,
                 lost: false,
+                time_in_source_ns: 0,
                 reading: Reading { processes, sampled, ..Reading::default() },
             },
         )

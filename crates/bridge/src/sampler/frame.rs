@@ -38,6 +38,7 @@ struct DeviceHeader {
     answered_boottime_ns: u64,
     read: Option<Stamp>,
     lost: bool,
+    time_in_source_ns: u64,
     metrics: Metrics,
     sampled: Option<Stamp>,
     process_sample_period_ns: Option<u64>,
@@ -77,6 +78,7 @@ impl Encoder {
                 answered_boottime_ns: device.answered_boottime_ns,
                 read: device.read,
                 lost: device.lost,
+                time_in_source_ns: device.time_in_source_ns,
                 metrics: device.reading.metrics,
                 sampled: device.reading.sampled,
                 process_sample_period_ns: device.reading.process_sample_period.map(|period| period.as_nanos() as u64),
@@ -168,6 +170,7 @@ fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError>
         device.answered_boottime_ns = header.answered_boottime_ns;
         device.read = header.read;
         device.lost = header.lost;
+        device.time_in_source_ns = header.time_in_source_ns;
         device.reading.metrics = header.metrics;
         device.reading.sampled = header.sampled;
         device.reading.process_sample_period = header.process_sample_period_ns.map(std::time::Duration::from_nanos);
@@ -212,7 +215,14 @@ mod tests {
             processes: vec![process, Process { pid: 1, ..Process::default() }],
             process_sample_period: Some(Duration::from_millis(1_003)),
         };
-        let device = |index, reading| DeviceReading { index, answered_boottime_ns: 55, read: Some(stamp), lost: false, reading };
+        let device = |index, reading| DeviceReading {
+            index,
+            answered_boottime_ns: 55,
+            read: Some(stamp),
+            lost: false,
+            time_in_source_ns: 9,
+            reading,
+        };
         Round {
             started_boottime_ns: 44,
             has_news: true,

@@ -91,17 +91,20 @@ pub struct DeviceReading {
     pub read: Option<Stamp>,
     /// Whether it said that it is lost.
     pub lost: bool,
+    /// Time spent in its source's calls since the source was opened, in nanoseconds.
+    pub time_in_source_ns: u64,
     /// What it reported.
     pub reading: Reading,
 }
 
 impl DeviceReading {
     fn copy_from(&mut self, other: &Self) {
-        let Self { index, answered_boottime_ns, read, lost, reading } = self;
+        let Self { index, answered_boottime_ns, read, lost, time_in_source_ns, reading } = self;
         *index = other.index;
         *answered_boottime_ns = other.answered_boottime_ns;
         *read = other.read;
         *lost = other.lost;
+        *time_in_source_ns = other.time_in_source_ns;
         reading.copy_from(&other.reading);
     }
 
