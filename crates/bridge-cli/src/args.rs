@@ -42,6 +42,8 @@ Examples:
 Signals:
   SIGINT, SIGTERM  empty and unpin the maps (unless --keep-pins) and end within a second;
                    a second one ends the program at once
+  SIGUSR1          let go of the driver, for replacing it or resetting a GPU; the maps are empty
+  SIGUSR2          take the driver up again
 
 Exit status:
   0  ended as asked

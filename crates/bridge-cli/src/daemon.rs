@@ -18,7 +18,7 @@ use crate::{
     Error,
     args::{Args, Mode},
     exit, host_devices, logging, sampler_child,
-    signals::{GRACE, Signals},
+    signals::{GRACE, Request, Signals},
 };
 
 /// This binary, also when the file it was started from has been replaced: the sampler must be of the same build.
@@ -32,9 +32,14 @@ pub(crate) fn run(args: &Args) -> Result<i32, Error> {
     let signals = Signals::block().map_err(Error::Signals)?;
     logging::start(args.log_level.into())?;
     let control = Control::new().map_err(Error::Signals)?;
-    let stop = control.clone();
+    let asked = control.clone();
+    let ask = move |request| match request {
+        Request::Stop => asked.stop(),
+        Request::Release => asked.release(),
+        Request::TakeUp => asked.take_up(),
+    };
     // Before the first line of the log, which may be a pipe that nobody reads. Not joined: it waits for signals until the process ends.
-    drop(signals.watch(GRACE, move |_| stop.stop(), |status| exit::now(status)).map_err(Error::Signals)?);
+    drop(signals.watch(GRACE, ask, |status| exit::now(status)).map_err(Error::Signals)?);
 
     for warning in args.warnings() {
         log::warn!("{warning}");

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first stops the bridge, the second ends the process.
+//! Signals: SIGINT and SIGTERM stop the bridge, SIGUSR1 and SIGUSR2 have it let go of the driver and take it up again.
 
 use std::{
     io,
@@ -17,13 +17,24 @@ use nix::{
     },
 };
 
-/// How long the bridge may take to stop after the first signal.
-pub const GRACE: Duration = Duration::from_secs(1);
+/// How long the bridge may take to stop after the first signal: with [`LAST_WORDS`], it is gone within a second.
+pub const GRACE: Duration = Duration::from_millis(850);
 
-/// How long a last line may hold up the end: standard error may be a pipe that nobody reads.
+/// How long a line of the log may hold up what a signal asks for: standard error may be a pipe that nobody reads.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// SIGINT and SIGTERM, blocked for this thread and for every one that it starts, and readable.
+/// What a signal asks the bridge for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// To empty its maps and end (SIGINT, SIGTERM).
+    Stop,
+    /// To let go of the driver (SIGUSR1).
+    Release,
+    /// To take the driver up again (SIGUSR2).
+    TakeUp,
+}
+
+/// The signals, blocked for this thread and for every one that it starts, and readable.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
@@ -34,28 +45,46 @@ impl Signals {
     /// # Errors
     /// When the process has no free file descriptor.
     pub fn block() -> io::Result<Self> {
-        let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+        let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2]);
         set.thread_block()?;
         Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
     }
 
-    /// Starts the thread `signals`. On the first signal it calls `stop`; on the second, or when `grace` has passed after the first, it
-    /// calls `end` with an exit status: 128 and the signal's number, or 1. `end` does not return in a real program. The thread is
-    /// abandoned when the bridge ends in time.
+    /// Starts the thread `signals`, which hands what the signals ask for to `ask`. After [`Request::Stop`], a second SIGINT or SIGTERM, or
+    /// `grace`, calls `end` with an exit status: 128 and the signal's number, or 1. `end` does not return in a real program. The
+    /// thread is abandoned when the bridge ends in time.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn watch(
         self,
         grace: Duration,
-        stop: impl FnOnce(Signal) + Send + 'static,
+        mut ask: impl FnMut(Request) + Send + 'static,
         end: impl FnOnce(i32) + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            let Some(first) = self.wait(None) else { return };
-            stop(first);
-            say(format!("{first} received, stopping"), log::Level::Info);
-            match self.wait(Some(Instant::now() + grace)) {
+            let (first, deadline) = loop {
+                let Some(signal) = self.wait(None) else { continue };
+                let deadline = Instant::now() + grace;
+                let (request, doing) = match signal {
+                    Signal::SIGUSR1 => (Request::Release, "letting go of the driver"),
+                    Signal::SIGUSR2 => (Request::TakeUp, "taking the driver up again"),
+                    _ => (Request::Stop, "stopping"),
+                };
+                // Said first: a bridge that stops may be quicker than the line.
+                say(format!("{signal} received, {doing}"), log::Level::Info);
+                ask(request);
+                if request == Request::Stop {
+                    break (signal, deadline);
+                }
+            };
+            let second = loop {
+                match self.wait(Some(deadline)) {
+                    Some(Signal::SIGUSR1 | Signal::SIGUSR2) => {}
+                    second => break second,
+                }
+            };
+            match second {
                 Some(second) => {
                     say(format!("{second} received again, ending at once"), log::Level::Warn);
                     end(128 + second as i32);
@@ -129,11 +158,11 @@ mod tests {
 
     use nix::sys::{pthread::pthread_kill, signal::Signal};
 
-    use super::Signals;
+    use super::{Request, Signals};
 
     #[derive(Debug, PartialEq, Eq)]
     enum Call {
-        Stop(Signal),
+        Ask(Request),
         End(i32),
     }
 
@@ -146,7 +175,7 @@ mod tests {
         let ended = stopped.clone();
         let thread = Signals::block()
             .unwrap()
-            .watch(grace, move |signal| stopped.send(Call::Stop(signal)).unwrap(), move |status| ended.send(Call::End(status)).unwrap())
+            .watch(grace, move |request| stopped.send(Call::Ask(request)).unwrap(), move |status| ended.send(Call::End(status)).unwrap())
             .unwrap();
         (thread, calls)
     }
@@ -155,7 +184,7 @@ mod tests {
     fn check(first: Signal, second: Signal, status: i32) {
         let (thread, calls) = watch(PATIENCE * 10);
         pthread_kill(thread.as_pthread_t(), first).unwrap();
-        assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::Stop(first)));
+        assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::Ask(Request::Stop)));
         pthread_kill(thread.as_pthread_t(), second).unwrap();
         assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::End(status)));
         thread.join().unwrap();
@@ -175,9 +204,29 @@ mod tests {
         let (thread, calls) = watch(grace);
         let sent = Instant::now();
         pthread_kill(thread.as_pthread_t(), Signal::SIGTERM).unwrap();
-        assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::Stop(Signal::SIGTERM)));
+        assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::Ask(Request::Stop)));
         assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::End(1)));
         assert!(sent.elapsed() >= grace, "ended {:?} after the signal", sent.elapsed());
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn the_driver_is_released_and_taken_up_as_often_as_asked_until_the_end() {
+        let (thread, calls) = watch(Duration::from_millis(300));
+        let requests = [
+            (Signal::SIGUSR1, Request::Release),
+            (Signal::SIGUSR2, Request::TakeUp),
+            (Signal::SIGUSR1, Request::Release),
+            (Signal::SIGTERM, Request::Stop),
+        ];
+        for (signal, request) in requests {
+            pthread_kill(thread.as_pthread_t(), signal).unwrap();
+            assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::Ask(request)));
+        }
+        // Too late for these: neither a request nor a second signal to end by.
+        pthread_kill(thread.as_pthread_t(), Signal::SIGUSR1).unwrap();
+        pthread_kill(thread.as_pthread_t(), Signal::SIGUSR2).unwrap();
+        assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::End(1)));
         thread.join().unwrap();
     }
 }

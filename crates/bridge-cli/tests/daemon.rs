@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bridge_cli::signals::GRACE;
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     mount::{MntFlags, MsFlags, mount, umount2},
@@ -120,11 +121,10 @@ fn a_signal_empties_and_unpins_the_maps_and_ends_with_status_0() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let bpffs = Bpffs::mount();
         let daemon = Daemon::start(bpffs.path(), &[]).publishing(bpffs.path());
-        let sent = Instant::now();
         daemon.signal(signal);
         let (status, log) = daemon.end();
+        // Within the grace: after it the status is 1.
         assert_eq!(status.code(), Some(0), "{signal}: {log}");
-        assert!(sent.elapsed() < Duration::from_secs(1), "{signal}: ended after {:?}", sent.elapsed());
         assert_eq!(bpffs.pins(), Vec::<String>::new(), "{signal}");
         assert!(log.contains(&format!("{signal} received")), "{log}");
     }
@@ -255,13 +255,13 @@ fn a_second_signal_ends_a_daemon_that_is_held_up_at_once() {
 }
 
 #[test]
-fn a_daemon_that_is_held_up_ends_a_second_after_the_signal() {
+fn a_daemon_that_is_held_up_ends_all_the_same() {
     let bpffs = Bpffs::mount();
     let (mut child, _unread) = held_up(bpffs.path());
     let sent = Instant::now();
     terminate(&child);
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(sent.elapsed() >= Duration::from_secs(1), "ended after {:?}", sent.elapsed());
+    assert!(sent.elapsed() >= GRACE, "ended after {:?}", sent.elapsed());
 }
 
 #[test]
@@ -292,6 +292,24 @@ fn the_hosts_device_files_are_linked_in_any_mode() {
     assert!(output.status.success(), "{output:?}\n{log}");
     assert_eq!(fs::read_to_string(listing).unwrap().trim_end(), host.path().join("dev/nvidia0").to_str().unwrap());
     assert!(log.contains("WARN  /dev/nvidiactl is left alone") && log.contains("linked 1 of 2"), "{log}");
+}
+
+#[test]
+fn the_driver_is_let_go_of_and_taken_up_again_on_request() {
+    let bpffs = Bpffs::mount();
+    let daemon = Daemon::start(bpffs.path(), &[]).publishing(bpffs.path());
+    daemon.signal(Signal::SIGUSR1);
+    let deadline = Instant::now() + PATIENCE;
+    while dump(bpffs.path()).1.contains("[device ") {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for empty maps");
+        thread::sleep(Duration::from_millis(10));
+    }
+    daemon.signal(Signal::SIGUSR2);
+    let daemon = daemon.publishing(bpffs.path());
+    daemon.signal(Signal::SIGTERM);
+    let (status, log) = daemon.end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("SIGUSR1 received") && log.contains("SIGUSR2 received"), "{log}");
 }
 
 #[test]
