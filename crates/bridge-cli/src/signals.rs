@@ -17,7 +17,7 @@ use nix::{
     },
 };
 
-/// How long the bridge may take to stop after the first signal: with [`LAST_WORDS`], it is gone within a second.
+/// How long the bridge may take to stop after the first signal: with a last line in the log, it is gone within a second.
 pub const GRACE: Duration = Duration::from_millis(850);
 
 /// How long a line of the log may hold up what a signal asks for: standard error may be a pipe that nobody reads.
