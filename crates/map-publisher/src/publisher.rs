@@ -33,6 +33,12 @@ pub struct Publisher {
     read_back_boottime_ns: u64,
 }
 
+/// It may be opened by one thread and used by another.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Publisher>();
+};
+
 impl Publisher {
     /// Takes the pin directory: its lock, the compatible maps that are pinned in it (their ids stay), and new ones for what is missing.
     ///

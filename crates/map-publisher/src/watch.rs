@@ -10,6 +10,7 @@ use log::debug;
 use crate::directory::{Identity, PinDirectory, Taken};
 use crate::map::{DeviceMap, MetaMap, ProcessMap};
 use crate::pin::{Access, Pin, identity};
+use crate::writer::Writer;
 use crate::{PublishError, Publisher};
 
 /// What [`Publisher::check_pins`] found and did. Displayed, it is a line for the log.
@@ -127,7 +128,10 @@ impl Publisher {
                 events.push(PinEvent::DirectoryTakenAgain { dir });
                 Ok(true)
             }
-            Ok(Err(Taken)) => Err(PublishError::Held { pin_dir: dir, helper_pid: None, age: None }),
+            Ok(Err(Taken)) => {
+                let helper_pid = Writer::look(&dir, 0).map(|writer| writer.helper_pid);
+                Err(PublishError::Held { pin_dir: dir, helper_pid, age: None })
+            }
             Err(error) => {
                 if !std::mem::replace(&mut self.reports.directory, true) {
                     events.push(PinEvent::DirectoryGone { dir, error });

@@ -169,8 +169,11 @@ fn a_pin_directory_that_another_bridge_has_taken_is_given_up() {
     let dir = bpffs.root().join("gpu");
     let mut first = open(&dir);
     fs::rename(&dir, bpffs.root().join("old")).unwrap();
-    let _second = open(&dir);
-    assert!(matches!(first.check_pins(), Err(PublishError::Held { .. })));
+    let mut second = open(&dir);
+    second.publish(&round(1, [1])).unwrap();
+    let error = first.check_pins().unwrap_err();
+    let me = std::process::id();
+    assert_eq!(error.to_string(), format!("another bridge publishes in {} (helper_pid {me})", dir.display()));
     first.close(false).unwrap();
     assert_eq!(crate::bpffs::names(&dir), FIVE, "the other bridge's pins stay");
 }

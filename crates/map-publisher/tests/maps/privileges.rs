@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use gpu_types::maps;
 use gpu_types::{GpuMeta, GpuPidMetricsAggregated};
 
-use crate::bpffs::Bpffs;
+use crate::bpffs::{Bpffs, names};
 use crate::world::{all, check_published, example, get, id, ids, open, pinned, round};
 
 const NOBODY: &str = "65534";
@@ -19,7 +19,7 @@ fn as_nobody(bpffs: &Bpffs, capabilities: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs"]);
     command.arg(format!("--inh-caps={capabilities}")).arg(format!("--ambient-caps={capabilities}"));
-    command.arg(example(bpffs.outside())).arg(bpffs.root());
+    command.arg(example(bpffs.outside())).arg(bpffs.root().join("a/b"));
     command
 }
 
@@ -29,7 +29,7 @@ fn without_cap_bpf_the_error_names_it_and_nothing_is_left() {
     let output = as_nobody(&bpffs, "-all").stdin(Stdio::null()).output().expect("setpriv is needed");
     let text = String::from_utf8(output.stderr).unwrap();
     let expected = format!(
-        "publish: cannot create gpu_meta at {}/gpu_meta: not permitted (run as root, or with CAP_BPF and write access to the directory; \
+        "publish: cannot create gpu_meta at {}/a/b/gpu_meta: not permitted (run as root, or with CAP_BPF and write access to the directory; \
          where CAP_BPF is not known it is CAP_SYS_ADMIN)",
         bpffs.root().display()
     );
@@ -42,11 +42,11 @@ fn without_cap_bpf_the_error_names_it_and_nothing_is_left() {
 fn cap_bpf_alone_is_enough() {
     let bpffs = Bpffs::mount();
     let mut child = Running::start(&mut as_nobody(&bpffs, "-all,+bpf"));
-    let meta: GpuMeta = get(&pinned(bpffs.root(), maps::GPU_META), 0u32).unwrap();
+    let meta: GpuMeta = get(&pinned(&bpffs.root().join("a/b"), maps::GPU_META), 0u32).unwrap();
     assert_eq!(meta.helper_pid, child.0.id());
     drop(child.0.stdin.take());
     assert!(child.0.wait().unwrap().success());
-    assert!(bpffs.names().is_empty());
+    assert!(names(&bpffs.root().join("a/b")).is_empty());
 }
 
 /// Killed in the middle of rounds in which a process goes and another comes.

@@ -155,7 +155,12 @@ pub(crate) fn consumer_map(dir: &Path, definition: MapDefinition) -> MapHandle {
 pub(crate) fn example(dir: &Path) -> PathBuf {
     let built = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/publish");
     let copy = dir.join("publish");
-    std::fs::copy(&built, &copy).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+    // Not by this process: a child that another thread forks meanwhile would hold the copy open for writing, and it could not be run.
+    assert!(
+        Command::new("cp").arg(&built).arg(&copy).status().unwrap().success(),
+        "{}: built by cargo test without --test",
+        built.display()
+    );
     copy
 }
 
