@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use e2e::{Bpffs, Bridge, eventually};
 use gpu_types::GpuPidMetricsAggregated;
 use gpu_types::keys::PidDeviceKey;
-use map_reader::{Order, Reader};
+use map_reader::{Order, Phase, Reader, Source};
 use nix::time::{ClockId, clock_gettime};
 
 const MIB: u64 = 1 << 20;
@@ -76,6 +76,18 @@ fn the_four_maps_hold_what_the_contract_says_of_the_mock_source() {
         assert!(process.sm_util_pct_max <= 100 && process.mem_util_pct_max <= 100);
         assert_eq!((on_device.used_gpu_memory, u32::from(on_device.gpu_device), on_device.mig_instance), (*memory, *device, 0));
     }
+}
+
+#[test]
+fn the_bridge_says_what_it_is_and_does() {
+    let pins = Bpffs::mount();
+    let mut bridge = Bridge::builder(&pins, "mock", "50ms").start();
+    let reader = bridge.wait_until_published(&pins);
+    let state = bridge.wait_for("its state", || reader.state().ok().filter(|state| state.phase() == Phase::Publishing));
+    assert_eq!((state.source(), state.poll_interval()), (Source::Mock, Some(Duration::from_millis(50))));
+    assert_eq!(state.record().helper_pid, bridge.pid());
+    let names: Vec<String> = state.devices().map(|device| device.name().into_owned()).collect();
+    assert_eq!(names, ["MOCK GPU model 0", "MOCK GPU model 1"]);
 }
 
 #[test]

@@ -314,7 +314,7 @@ fn processes_come_and_go() {
 }
 
 #[test]
-fn a_lost_gpu_takes_its_processes_along_and_no_others() {
+fn a_lost_gpu_takes_its_processes_along_and_brings_them_back() {
     let pins = Bpffs::mount();
     let mut machine = Machine::start();
     let mut bridge = machine.sim.bridge(&pins, "50ms").start();
@@ -330,4 +330,18 @@ fn a_lost_gpu_takes_its_processes_along_and_no_others() {
     assert_eq!(reader.device(0).unwrap().unwrap().sm_util_pct, 71);
     let stamp = reader.meta().unwrap().last_update_boottime_ns;
     bridge.wait_for("rounds of the device that is left", || (reader.meta().unwrap().last_update_boottime_ns > stamp).then_some(()));
+
+    machine.sim.change(1, |mut device| {
+        device.faults.clear();
+        device
+    });
+    bridge.wait_for("the found device and its processes", || machine.is_published(&reader));
+    for text in ["does not answer", "answers again"] {
+        let log = bridge.log();
+        assert_eq!(
+            log.lines().filter(|line| line.contains(text)).count(),
+            1,
+            "logged once when it goes and once when it comes back:\n{log}"
+        );
+    }
 }
