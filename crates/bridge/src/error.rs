@@ -41,9 +41,6 @@ pub enum BridgeError {
         #[source]
         source: SamplerError,
     },
-    /// The calling thread cannot be bound to one CPU, which the per-process maps need.
-    #[error("cannot bind the publishing thread to one CPU")]
-    Bind(#[source] io::Error),
     /// Waiting for events failed.
     #[error("cannot wait for events")]
     Wait(#[source] io::Error),

@@ -38,7 +38,13 @@ const STUCK_LIMIT: Duration = Duration::from_secs(10);
 /// When the maps cannot be had, or the source cannot be opened and the plan allows nothing else.
 pub fn run(mut plan: Plan, control: &Control) -> Result<(), BridgeError> {
     let observer = std::mem::replace(&mut plan.observer, Box::new(Unobserved));
-    let bound = cpu::bind_to_lowest().map_err(BridgeError::Bind)?;
+    let bound = match cpu::bind_to_lowest() {
+        Ok(bound) => Some(bound),
+        Err(error) => {
+            log::warn!("cannot bind the publishing thread to one CPU: {error}; with many processes some may be missing from time to time");
+            None
+        }
+    };
     let publisher = Publisher::open(&plan.maps)?;
     let mut life = Life::new(plan, publisher, observer, bound);
     let result = life.live(control);
@@ -49,7 +55,7 @@ pub fn run(mut plan: Plan, control: &Control) -> Result<(), BridgeError> {
 #[derive(Debug)]
 struct Life {
     plan: Plan,
-    bound: cpu::Bound,
+    bound: Option<cpu::Bound>,
     outlet: Outlet,
     active: Option<Active>,
     candidate: Option<Candidate>,
@@ -83,7 +89,7 @@ struct Candidate {
 }
 
 impl Life {
-    fn new(plan: Plan, publisher: Publisher, observer: Box<dyn Observer>, bound: cpu::Bound) -> Self {
+    fn new(plan: Plan, publisher: Publisher, observer: Box<dyn Observer>, bound: Option<cpu::Bound>) -> Self {
         let now = Instant::now();
         let outlet = Outlet::new(publisher, &plan, observer);
         Self {
@@ -352,7 +358,8 @@ impl Life {
 }
 
 /// Starts a sampler that may use all of the CPUs that the process was given, not just the publisher's.
-fn launch(source: &mut Source, bound: &cpu::Bound) -> Result<Box<dyn Sampler>, SamplerError> {
+fn launch(source: &mut Source, bound: &Option<cpu::Bound>) -> Result<Box<dyn Sampler>, SamplerError> {
+    let Some(bound) = bound else { return source.launcher.launch() };
     let failed = |doing| move |source| SamplerError::Io { doing, source };
     bound.previous.apply().map_err(failed("use all CPUs for the sampler"))?;
     let launched = source.launcher.launch();
