@@ -18,6 +18,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use nvml_sim::scenario::{Device, Load, Process, Scenario};
 use tempfile::TempDir;
 
 /// Far longer than anything here takes.
@@ -241,6 +242,28 @@ fn wait_for(child: &Child, what: &str, holds: impl Fn(&str) -> bool) {
 
 fn terminate(child: &Child) {
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
+}
+
+#[test]
+fn the_sidecars_command_line_publishes_what_the_hosts_library_reports() {
+    let bpffs = Bpffs::mount();
+    let host = TempDir::new().unwrap();
+    let libraries = host.path().join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+    let nvml = nvml_sim::library::install(&libraries, &[]).unwrap();
+    let process = Process::compute(std::process::id(), 512 << 20).busy(Load::new(70, 30));
+    nvml.play(&Scenario::new().device(Device::a100().process(process)).device(Device::t4())).unwrap();
+
+    let host_path = format!("--host-path={}", host.path().display());
+    let sidecar = ["--mode=real", "--poll-interval=500ms", "--log-level=info", "--keep-pins=false", "--idle-if-no-gpu"];
+    let arguments = [sidecar.as_slice(), &[&host_path, "--symlink-nvidia-devs"]].concat();
+    let daemon = Daemon::start(bpffs.path(), &arguments).publishing(bpffs.path());
+    let (status, stdout, stderr) = dump(bpffs.path());
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    assert!(stdout.contains(&format!("[pid {}] ", std::process::id())) && stdout.contains("UsedGpuMemoryTotal:536870912 "), "{stdout}");
+    daemon.signal(Signal::SIGTERM);
+    let (status, log) = daemon.end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(bpffs.pins(), Vec::<String>::new());
 }
 
 #[test]
