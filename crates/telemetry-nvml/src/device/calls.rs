@@ -3,7 +3,7 @@
 use log::debug;
 use telemetry::{DeviceError, Now};
 
-use crate::sys::{Code, Gpu};
+use crate::sys::{Clock, Code, Gpu};
 
 /// The calls whose answers are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,6 @@ impl<T> Outcome<T> {
     }
 }
 
-/// So many different calls without any answer, one after the other, and the device is taken for lost: one metric's failure is not it.
-const UNANSWERED_WHEN_LOST: u32 = 3;
 /// Looking a handle up takes milliseconds, so it is done ever less often where it does not help.
 const FIRST_LOOKUP_NS: u64 = 1_000_000_000;
 const RAREST_LOOKUP_NS: u64 = 64_000_000_000;
@@ -84,10 +82,10 @@ pub(crate) struct Calls {
     never: u64,
     /// Calls that failed once; each is logged the first time.
     failed: u64,
-    /// Calls since the last one that was answered, with the last failure.
-    unanswered: u64,
-    last_failure: Code,
+    /// Whether a call of this question was answered, be it with no.
     answered: bool,
+    /// How a call of this question went unanswered.
+    unanswered: Option<Code>,
     /// The handle may no longer be this device's.
     suspect: bool,
     next_lookup_ns: u64,
@@ -101,9 +99,8 @@ impl Calls {
             uuid,
             never: 0,
             failed: 0,
-            unanswered: 0,
-            last_failure: Code::UNKNOWN,
             answered: false,
+            unanswered: None,
             suspect: false,
             next_lookup_ns: 0,
             lookup_gap_ns: FIRST_LOOKUP_NS,
@@ -116,7 +113,7 @@ impl Calls {
 
     /// Before a question: a handle that was refused is looked up anew.
     pub(crate) fn begin(&mut self, now: Now) -> Result<(), DeviceError> {
-        self.answered = false;
+        (self.answered, self.unanswered) = (false, None);
         if !self.suspect || self.uuid.is_empty() || now.boottime_ns < self.next_lookup_ns {
             return Ok(());
         }
@@ -136,18 +133,36 @@ impl Calls {
         }
     }
 
-    /// After a question: a device that has answered nothing to several is lost.
+    /// After a question. One that went wholly unanswered is that metric's trouble, unless other calls go unanswered too.
     pub(crate) fn end(&mut self) -> Result<(), DeviceError> {
-        if self.answered {
-            self.unanswered = 0;
-            if !self.suspect {
-                self.lookup_gap_ns = FIRST_LOOKUP_NS;
+        match self.unanswered {
+            Some(code) if !self.answered => self.probe_whether_lost(code),
+            _ => {
+                if !self.suspect {
+                    self.lookup_gap_ns = FIRST_LOOKUP_NS;
+                }
+                Ok(())
             }
         }
-        if self.unanswered.count_ones() >= UNANSWERED_WHEN_LOST {
-            return Err(DeviceError::Lost(format!("no call is answered: {}", self.last_failure)));
+    }
+
+    /// Makes some of the cheapest calls until one is answered.
+    fn probe_whether_lost(&self, unanswered: Code) -> Result<(), DeviceError> {
+        const CONTROLS: [Control; 4] = [
+            |gpu| gpu.temperature().map(drop),
+            |gpu| gpu.clock(Clock::Sm).map(drop),
+            |gpu| gpu.power_usage().map(drop),
+            |gpu| gpu.memory_v1().map(drop),
+        ];
+        for control in CONTROLS {
+            match control(&self.gpu) {
+                Err(code) if is_no_answer(code) => {}
+                Err(code) if code.is_source_gone() => return Err(DeviceError::SourceGone(code.to_string())),
+                Err(code) if code.is_device_lost() => return Err(DeviceError::Lost(code.to_string())),
+                Ok(()) | Err(_) => return Ok(()),
+            }
         }
-        Ok(())
+        Err(DeviceError::Lost(format!("no call is answered: {unanswered}")))
     }
 
     /// Makes a call, unless it is known not to be there.
@@ -185,13 +200,11 @@ impl Calls {
             debug!("{}: {call:?} is not there: {code}", self.uuid);
             return Ok(Outcome::Never);
         }
-        match code {
-            Code::UNKNOWN | Code::INVALID_ARGUMENT => {
-                self.unanswered |= call.bit();
-                self.last_failure = code;
-                self.suspect |= code == Code::INVALID_ARGUMENT;
-            }
-            _ => self.answered = true,
+        if is_no_answer(code) {
+            self.unanswered = Some(code);
+            self.suspect |= code == Code::INVALID_ARGUMENT;
+        } else {
+            self.answered = true;
         }
         if code != Code::NOT_FOUND && self.failed & call.bit() == 0 {
             self.failed |= call.bit();
@@ -199,4 +212,13 @@ impl Calls {
         }
         Ok(Outcome::Failed(code))
     }
+}
+
+/// A call whose value does not matter.
+type Control = fn(&Gpu) -> Result<(), Code>;
+
+/// Codes that say nothing of what was asked: a container that lost its access to the device gets 999 from everything, and a handle that is
+/// no longer one is an invalid argument.
+const fn is_no_answer(code: Code) -> bool {
+    matches!(code, Code::UNKNOWN | Code::INVALID_ARGUMENT)
 }
