@@ -7,7 +7,7 @@ use std::{
 };
 
 use bridge::{
-    Control, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
+    Control, MapOptions, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
     clock::{Clock, SystemClock},
     sampler::{ChildLauncher, LaneLauncher, Launch, Sampler},
 };
@@ -64,7 +64,7 @@ fn plan(args: &Args) -> Plan {
         Mode::Mock => (mock(args, &clock), WhenUnavailable::Fail),
     };
     Plan {
-        maps: map_publisher::Options::new(&args.pin_dir, process::id(), clock.boottime_ns()),
+        maps: MapOptions::new(&args.pin_dir, process::id(), clock.boottime_ns()),
         keep_pins: args.keep_pins,
         poll_interval: args.poll_interval.effective(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use map_publisher::Options;
+use map_publisher::Options as MapOptions;
 
 use crate::{clock::Clock, sampler::Launch};
 
@@ -10,7 +10,7 @@ use crate::{clock::Clock, sampler::Launch};
 #[derive(Debug)]
 pub struct Plan {
     /// Where the maps are pinned, and how.
-    pub maps: Options,
+    pub maps: MapOptions,
     /// Leave the maps pinned, with their data, at the end.
     pub keep_pins: bool,
     /// Time between ticks; the launchers were given the same.

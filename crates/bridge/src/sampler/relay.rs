@@ -65,11 +65,9 @@ pub fn relay(source: &mut dyn TelemetrySource, options: &RelayOptions) -> Result
 fn arrange_process() -> Result<File, SamplerError> {
     let failed = |doing| move |errno: Errno| SamplerError::Io { doing, source: errno.into() };
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(failed("ask to die with the parent"))?;
-    let mut ignored = SigSet::empty();
-    ignored.add(Signal::SIGINT);
-    ignored.add(Signal::SIGTERM);
     // A signal to the whole control group is the parent's business, which ends its child in good order.
-    ignored.thread_block().map_err(failed("block signals"))?;
+    let parents = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
+    SigSet::from_iter(parents).thread_block().map_err(failed("block signals"))?;
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(|source| SamplerError::Io { doing: "take the pipe", source })?;
     dup2_stdout(io::stderr()).map_err(failed("redirect standard output"))?;
     Ok(File::from(output))
