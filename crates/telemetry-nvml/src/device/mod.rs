@@ -74,7 +74,7 @@ impl Question {
             Self::ProcessUtilization => ("process utilization", 0),
             Self::PcieCounters => ("pcie counters", pcie::PERIOD_MS),
             Self::PcieThroughput => ("pcie throughput", 0),
-            Self::NvLink => ("nvlink", 200),
+            Self::NvLink => ("nvlink", 500),
         };
         Probe { name, period: Duration::from_millis(period_ms) }
     }

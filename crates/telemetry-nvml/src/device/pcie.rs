@@ -12,8 +12,8 @@ use crate::{
     sys::{Code, Field, Gpu},
 };
 
-/// The counters run on at any time; a rate over a fifth of a second is enough, and they cost 0.2–0.4 ms.
-pub(crate) const PERIOD_MS: u64 = 200;
+/// The counters run on at any time; but a reading costs 0.2–0.4 ms, and a rate over half a second says enough.
+pub(crate) const PERIOD_MS: u64 = 500;
 
 /// `NVML_FI_DEV_PCIE_COUNT_TX_BYTES`
 const TX_BYTES: u32 = 197;

@@ -18,8 +18,8 @@ use crate::{
 
 /// Assumed until the driver's rhythm is known: about once a second.
 const ASSUMED_PERIOD: Duration = Duration::from_secs(1);
-/// An MPS list that was empty is asked for less often: hardly any machine runs MPS, and its clients stay.
-const EMPTY_MPS_WAIT: Duration = Duration::from_millis(500);
+/// A list of graphics or MPS processes that was empty is asked for less often: most servers never have any.
+const EMPTY_WAIT: Duration = Duration::from_millis(500);
 /// Until somebody is listed: the wait is looked at anew at every opportunity.
 const NOBODY_WAIT: Duration = Duration::from_secs(3_600);
 /// MIG instances come and go by an administrator's hand.
@@ -78,7 +78,7 @@ const fn call_of(kind: ListKind) -> Call {
 
 impl ProcessProbes {
     pub(crate) fn list_wait(&self, kind: ListKind) -> Duration {
-        if kind == ListKind::Mps && self.processes.is_empty(kind) { EMPTY_MPS_WAIT } else { Duration::ZERO }
+        if kind != ListKind::Compute && self.processes.is_empty(kind) { EMPTY_WAIT } else { Duration::ZERO }
     }
 
     /// While the lists name nobody, the dear call would tell of nobody whom they know. When they do, it is due as ever.

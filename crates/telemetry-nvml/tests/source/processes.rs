@@ -134,13 +134,14 @@ fn a_process_that_left_is_gone_at_the_next_reading() {
 }
 
 #[test]
-fn an_empty_mps_list_is_read_less_often() {
+fn an_empty_list_of_graphics_or_mps_is_read_less_often() {
     let (machine, mut gpu) = one(Device::h100());
     read_lists(&mut gpu);
-    assert_eq!(gpu.period("mps processes"), Duration::from_millis(500));
-    machine.play(&Scenario::new().device(Device::h100().process(Process::mps(9, 1))));
+    let periods = |gpu: &Gpu| LISTS.map(|list| gpu.period(list).as_millis());
+    assert_eq!(periods(&gpu), [0, 500, 500]);
+    machine.play(&Scenario::new().device(Device::h100().process(Process::mps(9, 1)).process(Process::graphics(10, 1))));
     read_lists(&mut gpu);
-    assert_eq!(gpu.period("mps processes"), Duration::ZERO);
+    assert_eq!(periods(&gpu), [0, 0, 0]);
 }
 
 fn instance(index: u32, gpu_instance: u32) -> MigInstance {
