@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     let programs = crate_dir.join("bpf");
     let headers = crate_dir.join("../../include");
 
-    for name in ["gpu_devices", "gpu_tasks", "gpu_events"] {
+    for name in ["gpu_devices", "gpu_tasks", "gpu_events", "gpu_state"] {
         SkeletonBuilder::new()
             .source(programs.join(format!("{name}.bpf.c")))
             .clang_args([

@@ -1,13 +1,14 @@
 //! BPF programs that read the pinned maps, as their users write them.
 //!
-//! Each module is one program with its userspace half: [`devices`] and [`tasks`] print through BPF iterators, [`events`] joins what happens
-//! in the kernel with what the GPU does. All of them reuse the maps pinned in a directory by name, or create them there for a
+//! Each module is one program with its userspace half: [`devices`], [`tasks`] and [`state`] print through BPF iterators, [`events`] joins what
+//! happens in the kernel with what the GPU does. All of them reuse the maps pinned in a directory by name, or create them there for a
 //! bridge that starts later.
 
 pub mod devices;
 mod error;
 pub mod events;
 mod iterator;
+pub mod state;
 pub mod table;
 pub mod tasks;
 
@@ -35,6 +36,9 @@ mod skeleton {
     }
     pub(crate) mod events {
         include!(concat!(env!("OUT_DIR"), "/gpu_events.skel.rs"));
+    }
+    pub(crate) mod state {
+        include!(concat!(env!("OUT_DIR"), "/gpu_state.skel.rs"));
     }
     pub(crate) mod tasks {
         include!(concat!(env!("OUT_DIR"), "/gpu_tasks.skel.rs"));

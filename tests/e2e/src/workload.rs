@@ -1,5 +1,6 @@
 //! Processes that tests give GPU memory to.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -20,6 +21,7 @@ impl Workload {
     /// When it cannot be started.
     #[must_use]
     pub fn start(name: &str) -> Self {
+        assert_in_initial_pid_namespace();
         let program = binary("gpu-workload");
         let mut child = Command::new(&program)
             .arg(name)
@@ -75,4 +77,12 @@ impl Drop for Workload {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// In any other namespace a process has another id than the one that the kernel's programs and GPU drivers know it by.
+fn assert_in_initial_pid_namespace() {
+    /// `PROC_PID_INIT_INO` of the kernel.
+    const INITIAL: &str = "pid:[4026531836]";
+    let namespace = fs::read_link("/proc/self/ns/pid").expect("/proc is mounted");
+    assert_eq!(namespace.as_os_str(), INITIAL, "this test needs the initial PID namespace (of a container: --pid=host)");
 }

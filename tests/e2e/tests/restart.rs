@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
+use std::time::Instant;
+
 use consumers::devices::Devices;
 use consumers::events::{Events, Trigger};
+use consumers::state::State;
 use consumers::{devices, tasks};
-use e2e::{Bpffs, Bridge, map_ids, write};
+use e2e::{Bpffs, Bridge, WAIT, map_id, map_ids, write};
 use gpu_types::keys::PidDeviceKey;
-use gpu_types::{GpuDeviceMetrics, GpuPidMetrics, GpuPidMetricsAggregated};
+use gpu_types::{GPU_BRIDGE_SOURCE_MOCK, GPU_BRIDGE_STOPPING, GpuDeviceMetrics, GpuPidMetrics, GpuPidMetricsAggregated};
 use map_reader::Reader;
 use nix::sys::signal::Signal;
 
@@ -69,6 +72,9 @@ fn consumers_that_created_the_pins_are_adopted_and_filled() {
     let pins = Bpffs::mount();
     let consumer = Devices::open(pins.path()).unwrap();
     let _events = Events::attach(pins.path(), LONG_MS, Trigger::ContextSwitch).unwrap();
+    let state = State::open(pins.path()).unwrap();
+    let state_id = map_id(&pins.pin("gpu_bridge_state"));
+    assert_eq!(state.read().unwrap(), (None, vec![]));
     let ids = map_ids(&pins);
     assert!(ids.iter().all(Option::is_some), "{ids:?}");
     assert_eq!(consumer.read().unwrap(), []);
@@ -76,8 +82,17 @@ fn consumers_that_created_the_pins_are_adopted_and_filled() {
     let (bridge, _) = start(&pins, false);
     assert_eq!(map_ids(&pins), ids);
     assert_eq!(consumer.read().unwrap().len(), 2);
+    assert_eq!(map_id(&pins.pin("gpu_bridge_state")), state_id);
+    let (bridge_line, devices) = state.read().unwrap();
+    let bridge_line = bridge_line.unwrap();
+    assert_eq!((bridge_line.helper_pid, bridge_line.source, bridge_line.devices), (bridge.pid(), GPU_BRIDGE_SOURCE_MOCK, 2));
+    let names: Vec<(u32, &str)> = devices.iter().map(|device| (device.index, device.name.as_str())).collect();
+    assert_eq!(names, [(0, "MOCK GPU model 0"), (1, "MOCK GPU model 1")]);
+
     assert_eq!(bridge.stop(Signal::SIGTERM).code, Some(0));
     assert_eq!(consumer.read().unwrap(), []);
+    let (bridge_line, _) = state.read().unwrap();
+    assert_eq!(bridge_line.unwrap().phase, GPU_BRIDGE_STOPPING);
 }
 
 /// What another bridge left in the maps is gone when `gpu_meta` is first this bridge's.
@@ -97,7 +112,7 @@ fn check_purge(first_end: Signal) {
         GpuPidMetrics { timestamp_ns: time, gpu_device: 7, ..Default::default() },
     );
 
-    let mut bridge = Bridge::builder(&pins, "mock", "50ms").start();
+    let bridge = Bridge::builder(&pins, "mock", "50ms").start();
     let reader = Reader::open(pins.path());
     let pid = bridge.pid();
     let left = || {
@@ -106,7 +121,11 @@ fn check_purge(first_end: Signal) {
         let process_device = reader.process_device(PidDeviceKey::new(NOBODY, 7)).unwrap().is_some();
         (device, process, process_device)
     };
-    bridge.wait_for("the new bridge's first round", || (reader.meta().unwrap().helper_pid == pid).then_some(()));
+    // Without a pause: what is left must be gone at the very moment at which gpu_meta is new.
+    let end = Instant::now() + WAIT;
+    while reader.meta().unwrap().helper_pid != pid {
+        assert!(Instant::now() < end, "waited in vain for the new bridge's first round; it logged:\n{}", bridge.log());
+    }
     assert_eq!(left(), (false, false, false), "after {first_end}: (device, process, process on a device) that are left");
     assert_eq!(map_ids(&pins), ids);
 }
