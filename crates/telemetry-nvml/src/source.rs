@@ -1,6 +1,6 @@
 //! Opening NVML.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use log::warn;
 use telemetry::{Identity, OpenError, OpenSource, SourceInfo, TelemetrySource};
@@ -15,6 +15,8 @@ use crate::{
 /// As many devices as the maps have slots for; further ones are not handed out.
 const MOST_DEVICES: u32 = 16;
 const NVIDIA: u32 = 0x10de;
+/// The kernel's own number for it, the same on every machine (`PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// How to open NVML.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,12 +35,13 @@ pub struct NvmlOptions {
 #[derive(Debug, Default)]
 pub struct NvmlSource {
     options: NvmlOptions,
+    warned_of_namespace: bool,
 }
 
 impl NvmlSource {
     /// A source that looks for its library as `options` say, at every opening anew.
     pub const fn new(options: NvmlOptions) -> Self {
-        Self { options }
+        Self { options, warned_of_namespace: false }
     }
 
     /// Loads and initialises the first library that can be.
@@ -70,6 +73,12 @@ impl NvmlSource {
 impl TelemetrySource for NvmlSource {
     fn open(&mut self) -> Result<OpenSource, OpenError> {
         let (library, path) = self.load()?;
+        if !self.warned_of_namespace && fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link != Path::new(INITIAL_PID_NAMESPACE)) {
+            self.warned_of_namespace = true;
+            warn!(
+                "not in the initial PID namespace: some drivers leave processes out then, or name them by other PIDs (run with the host's)"
+            );
+        }
         let count = library.device_count().map_err(|code| init_error(code, &path))?;
         if count == 0 {
             return Err(OpenError::NotAvailable(format!(

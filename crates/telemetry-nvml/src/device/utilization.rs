@@ -98,26 +98,27 @@ impl Utilization {
 
     pub(crate) fn ask(&mut self, calls: &mut Calls, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         // Otherwise it is for the ring's next sample that this was asked.
-        if !self.rates_serve || now.boottime_ns >= self.rings_due_ns {
-            self.read_rings(calls, now)?;
+        let rings_are_due = !self.rates_serve || now.boottime_ns >= self.rings_due_ns;
+        if rings_are_due {
+            self.read_gpu_ring(calls, now)?;
         }
+        let rates = calls.ask(Call::UtilizationRates, Gpu::utilization_rates)?;
+        // The rates' memory part is the newest sample of the memory ring, which costs as much again as the GPU's.
+        if rates.is_never() && rings_are_due {
+            self.memory.read(calls, now, &mut self.buffer)?;
+        }
+        let rates = rates.value().filter(|(gpu, memory)| *gpu <= 100 && *memory <= 100);
         let (gpu, memory) = (self.gpu.current(now), self.memory.current(now));
-        let rates = if gpu.is_none() || memory.is_none() {
-            calls.ask(Call::UtilizationRates, Gpu::utilization_rates)?.value().filter(|(gpu, memory)| *gpu <= 100 && *memory <= 100)
-        } else {
-            None
-        };
         self.rates_serve = gpu.is_none() && rates.is_some();
         reading.metrics.sm_util_pct = gpu.map(|(_, pct)| pct).or(rates.map(|(gpu, _)| gpu));
-        reading.metrics.mem_util_pct = memory.map(|(_, pct)| pct).or(rates.map(|(_, memory)| memory));
+        reading.metrics.mem_util_pct = rates.map(|(_, memory)| memory).or(memory.map(|(_, pct)| pct));
         reading.sampled = gpu.map(|(stamp, _)| stamp).or(rates.map(|_| now.stamp()));
-        let is_never = [Call::GpuSamples, Call::MemorySamples, Call::UtilizationRates].iter().all(|call| calls.is_never(*call));
+        let is_never = [Call::GpuSamples, Call::UtilizationRates, Call::MemorySamples].iter().all(|call| calls.is_never(*call));
         Ok(if is_never { Answer::NotSupported } else { Answer::Answered })
     }
 
-    fn read_rings(&mut self, calls: &mut Calls, now: Now) -> Result<(), DeviceError> {
+    fn read_gpu_ring(&mut self, calls: &mut Calls, now: Now) -> Result<(), DeviceError> {
         let is_new = self.gpu.read(calls, now, &mut self.buffer)?;
-        self.memory.read(calls, now, &mut self.buffer)?;
         match self.gpu.newest {
             Some((stamp, _)) if is_new => self.rings_wait.found(stamp.boottime_ns(), now.boottime_ns, self.gpu.period()),
             _ => self.rings_wait.nothing(self.gpu.period()),
