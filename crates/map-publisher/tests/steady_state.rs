@@ -1,15 +1,12 @@
 //! A round in steady state takes no heap memory. Alone in its process, since the allocator counts for all threads.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
-#[allow(dead_code, reason = "the other tests use more of it")]
-#[path = "maps/bpffs.rs"]
-mod bpffs;
-
 use std::alloc::System;
 
 use gpu_types::{GpuDeviceMetrics, GpuPidMetrics, GpuPidMetricsAggregated, keys::PidDeviceKey};
 use map_publisher::{Options, Publisher, Records};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use test_support::Bpffs;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -36,8 +33,8 @@ fn fill(records: &mut Records, number: u64) {
 
 #[test]
 fn a_round_in_steady_state_takes_no_heap_memory() {
-    let bpffs = bpffs::Bpffs::mount();
-    let mut publisher = Publisher::open(&Options::new(bpffs.root(), 1, SECOND_NS)).unwrap();
+    let bpffs = Bpffs::mount();
+    let mut publisher = Publisher::open(&Options::new(bpffs.path(), 1, SECOND_NS)).unwrap();
     let mut records = Records::default();
     // The first ten are read back.
     for number in 0..20 {

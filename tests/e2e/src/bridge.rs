@@ -12,8 +12,7 @@ use map_reader::Reader;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::wait::{WAIT, until};
-use crate::{Bpffs, binary};
+use crate::{Bpffs, WAIT, binary, until};
 
 /// How a bridge is to be started.
 #[derive(Debug, Default)]

@@ -12,17 +12,14 @@
 )]
 
 mod binaries;
-mod bpffs;
 mod bridge;
 mod maps;
 mod sim;
-mod wait;
 mod workload;
 
 pub use binaries::binary;
-pub use bpffs::Bpffs;
 pub use bridge::{Bridge, BridgeBuilder, Exit};
 pub use maps::{CONTRACT_MAPS, map_id, map_ids, write};
 pub use sim::Sim;
-pub use wait::{WAIT, eventually, until};
+pub use test_support::{Bpffs, WAIT, eventually, until};
 pub use workload::Workload;

@@ -15,14 +15,15 @@ pub struct Bpffs {
 }
 
 impl Bpffs {
-    /// Mounts one.
+    /// Mounts one that belongs to root and that every user can look into.
     ///
     /// # Panics
     /// Without the privilege to mount.
     #[must_use]
+    #[track_caller]
     pub fn mount() -> Self {
         let folder = TempDir::with_prefix("bpffs-").expect("a temporary folder");
-        mount(Some("bpf"), folder.path(), Some("bpf"), MsFlags::empty(), None::<&str>)
+        mount(Some("bpf"), folder.path(), Some("bpf"), MsFlags::empty(), Some("mode=0755"))
             .unwrap_or_else(|error| panic!("cannot mount a BPF file system, this test needs root: {error}"));
         Self { folder }
     }
@@ -39,22 +40,31 @@ impl Bpffs {
         self.path().join(map)
     }
 
-    /// The names of everything pinned here, sorted, without what some kernels put into every new BPF file system.
+    /// The names of everything pinned here, see [`names`].
     ///
     /// # Panics
     /// When the folder cannot be read.
     #[must_use]
+    #[track_caller]
     pub fn pins(&self) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .path()
-            .read_dir()
-            .expect("the BPF file system can be listed")
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .filter(|name| !KERNELS_OWN.contains(&name.as_str()))
-            .collect();
-        names.sort();
-        names
+        names(self.path())
     }
+}
+
+/// The names of everything in a folder, sorted, without what some kernels put into every new BPF file system.
+///
+/// # Panics
+/// When the folder cannot be read.
+#[must_use]
+#[track_caller]
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().unwrap_or_else(|error| panic!("cannot list {}: {error}", folder.display()));
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| !KERNELS_OWN.contains(&name.as_str()))
+        .collect();
+    names.sort();
+    names
 }
 
 impl Drop for Bpffs {

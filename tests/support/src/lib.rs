@@ -5,5 +5,5 @@
 mod bpffs;
 mod wait;
 
-pub use bpffs::Bpffs;
+pub use bpffs::{Bpffs, names};
 pub use wait::{WAIT, eventually, until};

@@ -5,19 +5,19 @@ use std::time::Duration;
 use gpu_types::maps::META;
 use gpu_types::{GPU_SCHEMA_VERSION, GpuMeta};
 use map_publisher::{Options, PublishError, Publisher};
+use test_support::Bpffs;
 
-use crate::bpffs::Bpffs;
 use crate::world::{Idle, consumer_map, open, options, put};
 
 /// Opens a directory whose `gpu_meta` names `helper_pid`, `age` old.
 fn open_beside(helper_pid: u32, age: Duration) -> Result<Publisher, PublishError> {
     let bpffs = Bpffs::mount();
-    let options = options(bpffs.root());
+    let options = options(bpffs.path());
     let last_update_boottime_ns = options.now_boottime_ns - age.as_nanos() as u64;
     let meta = GpuMeta { schema_version: GPU_SCHEMA_VERSION, helper_pid, last_update_boottime_ns, ..GpuMeta::default() };
-    put(&consumer_map(bpffs.root(), META), 0u32, meta);
+    put(&consumer_map(bpffs.path(), META), 0u32, meta);
     let result = Publisher::open(&options);
-    assert_eq!(bpffs.names().len(), if result.is_ok() { 5 } else { 1 }, "nothing is created beside a foreign writer");
+    assert_eq!(bpffs.pins().len(), if result.is_ok() { 5 } else { 1 }, "nothing is created beside a foreign writer");
     result
 }
 
@@ -53,11 +53,11 @@ fn our_own_pid_is_no_foreign_writer() {
 fn the_age_that_counts_as_fresh_is_the_callers() {
     let writer = Idle::start();
     let bpffs = Bpffs::mount();
-    let options = Options { foreign_writer_max_age: Duration::from_secs(60), ..options(bpffs.root()) };
+    let options = Options { foreign_writer_max_age: Duration::from_secs(60), ..options(bpffs.path()) };
     let last_update_boottime_ns = options.now_boottime_ns - 30_000_000_000;
     let meta = GpuMeta { helper_pid: writer.0.id(), last_update_boottime_ns, ..GpuMeta::default() };
-    put(&consumer_map(bpffs.root(), META), 0u32, meta);
+    put(&consumer_map(bpffs.path(), META), 0u32, meta);
     assert!(matches!(Publisher::open(&options), Err(PublishError::ForeignWriter { .. })));
     // By default that is stale.
-    open(bpffs.root());
+    open(bpffs.path());
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 use gpu_types::maps::{MAPS, MapKind};
 use map_publisher::{Options, Publisher};
 use serde_json::Value;
+use test_support::{Bpffs, names};
 
-use crate::bpffs::{Bpffs, names};
 use crate::world::{FIVE, check_published, consumer_map, id, ids, open, options, pinned, refusal, round};
 
 /// What bpftool says, as JSON.
@@ -22,8 +22,8 @@ fn bpftool(arguments: &[&str]) -> Value {
 #[test]
 fn bpftool_sees_the_five_maps_of_the_contract() {
     let bpffs = Bpffs::mount();
-    let _publisher = open(bpffs.root());
-    assert_eq!(bpffs.names(), FIVE);
+    let _publisher = open(bpffs.path());
+    assert_eq!(bpffs.pins(), FIVE);
     for (name, kind, key, value, entries, flags) in [
         ("gpu_meta", "array", 4, 32, 1, 0),
         ("gpu_device", "array", 4, 128, 16, 0),
@@ -31,7 +31,7 @@ fn bpftool_sees_the_five_maps_of_the_contract() {
         ("gpu_per_pid_per_device", "lru_hash", 8, 40, 4096, 0),
         ("gpu_bridge_state", "array", 4, 4072, 1, 0x400),
     ] {
-        let path = bpffs.root().join(name);
+        let path = bpffs.path().join(name);
         let shown = bpftool(&["map", "show", "pinned", path.to_str().unwrap()]);
         assert_eq!(shown["type"], kind, "{name}");
         assert_eq!(shown["name"], name[..name.len().min(15)], "{name}");
@@ -46,14 +46,14 @@ fn bpftool_sees_the_five_maps_of_the_contract() {
 #[test]
 fn bpftool_decodes_the_fields_by_name() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let mut records = round(77, [4711]);
     records.devices[1].fan_speed_pct = 42;
     records.processes[0].1.gpu_device_primary = 3;
     records.process_devices[0].1.mig_instance = 9;
     publisher.publish(&records).unwrap();
 
-    let dump = |name: &str| bpftool(&["map", "dump", "pinned", bpffs.root().join(name).to_str().unwrap()]);
+    let dump = |name: &str| bpftool(&["map", "dump", "pinned", bpffs.path().join(name).to_str().unwrap()]);
     let entry = |name: &str, index: usize| dump(name)[index]["formatted"]["value"].clone();
     let meta = entry("gpu_meta", 0);
     assert_eq!((&meta["schema_version"], &meta["last_update_boottime_ns"], &meta["clock_offset_ns"]), (&1.into(), &77.into(), &5.into()));
@@ -96,38 +96,38 @@ fn a_directory_is_not_created_on_another_file_system() {
 #[test]
 fn missing_levels_of_a_bpffs_are_created() {
     let bpffs = Bpffs::mount();
-    let dir = bpffs.root().join("a/b");
+    let dir = bpffs.path().join("a/b");
     let _publisher = open(&dir);
     assert_eq!(names(&dir), FIVE);
-    assert_eq!(fs::metadata(bpffs.root().join("a")).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(bpffs.path().join("a")).unwrap().mode() & 0o777, 0o755);
 }
 
 #[test]
 fn a_way_that_leads_off_the_bpffs_creates_nothing_there() {
     let bpffs = Bpffs::mount();
-    let text = refusal(&bpffs.root().join("a/../../b/c"));
+    let text = refusal(&bpffs.path().join("a/../../off-the-bpffs/c"));
     assert!(text.contains("not a BPF file system"), "{text}");
-    assert_eq!(names(bpffs.outside()), ["bpf"]);
-    assert!(bpffs.names().is_empty(), "what was created on the way is removed");
+    assert!(!bpffs.path().join("../off-the-bpffs").exists());
+    assert!(bpffs.pins().is_empty(), "what was created on the way is removed");
 }
 
 #[test]
 fn a_dotted_name_is_refused_with_the_reason() {
     let bpffs = Bpffs::mount();
-    let text = refusal(&bpffs.root().join("a/v1.2"));
+    let text = refusal(&bpffs.path().join("a/v1.2"));
     assert!(text.ends_with("a BPF file system takes no names with a dot, as in \"v1.2\""), "{text}");
-    assert!(bpffs.names().is_empty());
+    assert!(bpffs.pins().is_empty());
 }
 
 #[test]
 fn a_pin_is_no_pin_directory() {
     let bpffs = Bpffs::mount();
-    consumer_map(bpffs.root(), MAPS[0]);
-    let text = refusal(&bpffs.root().join("gpu_meta"));
+    consumer_map(bpffs.path(), MAPS[0]);
+    let text = refusal(&bpffs.path().join("gpu_meta"));
     assert!(text.ends_with("Not a directory (os error 20)"), "{text}");
-    let text = refusal(&bpffs.root().join("gpu_meta/a"));
+    let text = refusal(&bpffs.path().join("gpu_meta/a"));
     assert!(text.ends_with("Not a directory (os error 20)"), "{text}");
-    assert_eq!(bpffs.names(), ["gpu_meta"]);
+    assert_eq!(bpffs.pins(), ["gpu_meta"]);
 }
 
 #[test]
@@ -136,33 +136,33 @@ fn maps_that_consumers_created_first_are_adopted_and_filled() {
     let theirs: Vec<u32> = {
         let mut maps: Vec<_> = MAPS.into_iter().collect();
         maps.sort_by_key(|definition| definition.name);
-        maps.iter().map(|definition| id(&consumer_map(bpffs.root(), *definition))).collect()
+        maps.iter().map(|definition| id(&consumer_map(bpffs.path(), *definition))).collect()
     };
-    let mut publisher = open(bpffs.root());
-    assert_eq!(ids(bpffs.root()), theirs);
+    let mut publisher = open(bpffs.path());
+    assert_eq!(ids(bpffs.path()), theirs);
     let records = round(7, [1, 2, 3]);
     publisher.publish(&records).unwrap();
-    check_published(bpffs.root(), &records);
+    check_published(bpffs.path(), &records);
 }
 
 #[test]
 fn a_part_of_the_maps_is_adopted_and_the_rest_created() {
     let bpffs = Bpffs::mount();
-    let theirs = consumer_map(bpffs.root(), MAPS[2]);
-    let _publisher = open(bpffs.root());
-    assert_eq!(bpffs.names(), FIVE);
-    assert_eq!(id(&pinned(bpffs.root(), MAPS[2].name)), id(&theirs));
+    let theirs = consumer_map(bpffs.path(), MAPS[2]);
+    let _publisher = open(bpffs.path());
+    assert_eq!(bpffs.pins(), FIVE);
+    assert_eq!(id(&pinned(bpffs.path(), MAPS[2].name)), id(&theirs));
 }
 
 #[test]
 fn a_bridge_that_was_killed_is_followed_by_one_with_the_same_maps() {
     let bpffs = Bpffs::mount();
-    let mut first = open(bpffs.root());
+    let mut first = open(bpffs.path());
     first.publish(&round(1, [1, 2])).unwrap();
-    let before = ids(bpffs.root());
+    let before = ids(bpffs.path());
     drop(first);
-    let _second = open(bpffs.root());
-    assert_eq!(ids(bpffs.root()), before);
+    let _second = open(bpffs.path());
+    assert_eq!(ids(bpffs.path()), before);
 }
 
 /// Changes one attribute of one map at a time, and expects that one to be named.
@@ -192,12 +192,12 @@ fn a_map_of_another_make_is_named_with_what_differs_and_nothing_is_changed() {
         }
         for (variant, attribute) in variants {
             let bpffs = Bpffs::mount();
-            let theirs = consumer_map(bpffs.root(), variant);
-            let text = refusal(bpffs.root());
-            let expected = format!("{}/{} is another kind of map: its {attribute} is ", bpffs.root().display(), definition.name);
+            let theirs = consumer_map(bpffs.path(), variant);
+            let text = refusal(bpffs.path());
+            let expected = format!("{}/{} is another kind of map: its {attribute} is ", bpffs.path().display(), definition.name);
             assert!(text.starts_with(&expected), "{text}");
-            assert_eq!(bpffs.names(), [definition.name], "nothing is created");
-            assert_eq!(id(&pinned(bpffs.root(), definition.name)), id(&theirs));
+            assert_eq!(bpffs.pins(), [definition.name], "nothing is created");
+            assert_eq!(id(&pinned(bpffs.path(), definition.name)), id(&theirs));
         }
     }
 }
@@ -206,13 +206,13 @@ fn a_map_of_another_make_is_named_with_what_differs_and_nothing_is_changed() {
 fn a_mismatch_says_what_was_expected_and_what_was_found() {
     let bpffs = Bpffs::mount();
     let definition = gpu_types::maps::PER_PID;
-    consumer_map(bpffs.root(), gpu_types::maps::MapDefinition { max_entries: 1024, ..definition });
+    consumer_map(bpffs.path(), gpu_types::maps::MapDefinition { max_entries: 1024, ..definition });
     assert_eq!(
-        refusal(bpffs.root()),
+        refusal(bpffs.path()),
         format!(
             "{}/gpu_per_pid is another kind of map: its max_entries is 1024, expected 4096 \
              (stop the program that made it and remove the pin)",
-            bpffs.root().display()
+            bpffs.path().display()
         )
     );
 }
@@ -221,10 +221,10 @@ fn a_mismatch_says_what_was_expected_and_what_was_found() {
 fn something_else_than_a_map_is_called_what_it_is() {
     fn check(prepare: impl FnOnce(&Path), found: &str) {
         let bpffs = Bpffs::mount();
-        let place = bpffs.root().join("gpu_device");
+        let place = bpffs.path().join("gpu_device");
         prepare(&place);
-        assert_eq!(refusal(bpffs.root()), format!("{} is {found}, not a map: remove it", place.display()));
-        assert_eq!(bpffs.names(), ["gpu_device"]);
+        assert_eq!(refusal(bpffs.path()), format!("{} is {found}, not a map: remove it", place.display()));
+        assert_eq!(bpffs.pins(), ["gpu_device"]);
     }
     check(|place| fs::create_dir(place).unwrap(), "a directory");
     check(|place| std::os::unix::fs::symlink("nowhere", place).unwrap(), "a symbolic link that leads nowhere");
@@ -245,25 +245,25 @@ fn pin_program(place: &Path) {
 #[test]
 fn the_four_maps_do_without_a_place_for_the_state() {
     let bpffs = Bpffs::mount();
-    let place = bpffs.root().join("gpu_bridge_state");
+    let place = bpffs.path().join("gpu_bridge_state");
     fs::create_dir(&place).unwrap();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     publisher.set_state(|state| state.late_ticks = 1);
     let records = round(3, [1]);
     publisher.publish(&records).unwrap();
-    check_published(bpffs.root(), &records);
+    check_published(bpffs.path(), &records);
     assert!(publisher.check_pins().unwrap().is_empty());
     publisher.close(false).unwrap();
-    assert_eq!(bpffs.names(), ["gpu_bridge_state"]);
+    assert_eq!(bpffs.pins(), ["gpu_bridge_state"]);
 }
 
 #[test]
 fn the_pins_get_the_mode_and_group_that_are_asked_for() {
     let bpffs = Bpffs::mount();
-    let open = |mode, group| Publisher::open(&Options { pin_mode: mode, pin_group: group, ..options(bpffs.root()) }).unwrap();
+    let open = |mode, group| Publisher::open(&Options { pin_mode: mode, pin_group: group, ..options(bpffs.path()) }).unwrap();
     let check = |mode, group| {
         for name in FIVE {
-            let metadata = fs::metadata(bpffs.root().join(name)).unwrap();
+            let metadata = fs::metadata(bpffs.path().join(name)).unwrap();
             assert_eq!((metadata.permissions().mode() & 0o7777, metadata.gid()), (mode, group), "{name}");
         }
     };
@@ -273,7 +273,7 @@ fn the_pins_get_the_mode_and_group_that_are_asked_for() {
     check(0o640, 4321);
     let mut publisher = open(Some(0o644), None);
     check(0o644, 4321);
-    fs::remove_file(bpffs.root().join("gpu_meta")).unwrap();
+    fs::remove_file(bpffs.path().join("gpu_meta")).unwrap();
     publisher.check_pins().unwrap();
-    assert_eq!(fs::metadata(bpffs.root().join("gpu_meta")).unwrap().mode() & 0o7777, 0o644);
+    assert_eq!(fs::metadata(bpffs.path().join("gpu_meta")).unwrap().mode() & 0o7777, 0o644);
 }

@@ -4,8 +4,8 @@ use std::fs;
 
 use gpu_types::maps::{self, MAPS, MapDefinition};
 use map_publisher::{PinEvent, PublishError, Publisher};
+use test_support::{Bpffs, names};
 
-use crate::bpffs::Bpffs;
 use crate::world::{FIVE, check_published, consumer_map, contents, get, id, ids, open, options, pinned, process, put, round, state};
 
 #[track_caller]
@@ -17,7 +17,7 @@ fn check_events(publisher: &mut Publisher, expected: &[&str]) {
 #[test]
 fn nothing_is_told_of_pins_that_are_in_place() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     check_events(&mut publisher, &[]);
     publisher.publish(&round(1, [1])).unwrap();
     check_events(&mut publisher, &[]);
@@ -26,18 +26,18 @@ fn nothing_is_told_of_pins_that_are_in_place() {
 #[test]
 fn a_pin_that_vanished_is_pinned_again_with_its_data() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let records = round(1, [1, 2]);
     publisher.publish(&records).unwrap();
-    let before = ids(bpffs.root());
+    let before = ids(bpffs.path());
     for name in FIVE {
-        fs::remove_file(bpffs.root().join(name)).unwrap();
+        fs::remove_file(bpffs.path().join(name)).unwrap();
     }
     let mut told: Vec<String> = publisher.check_pins().unwrap().iter().map(ToString::to_string).collect();
     told.sort();
     assert_eq!(told, FIVE.map(|name| format!("the pin of {name} had been removed: pinned again")));
-    assert_eq!(ids(bpffs.root()), before);
-    check_published(bpffs.root(), &records);
+    assert_eq!(ids(bpffs.path()), before);
+    check_published(bpffs.path(), &records);
     check_events(&mut publisher, &[]);
 }
 
@@ -45,14 +45,14 @@ fn a_pin_that_vanished_is_pinned_again_with_its_data() {
 fn a_map_that_a_consumer_made_anew_is_adopted_and_filled() {
     for definition in MAPS {
         let bpffs = Bpffs::mount();
-        let mut publisher = open(bpffs.root());
+        let mut publisher = open(bpffs.path());
         publisher.set_state(|state| state.poll_interval_ns = 100);
         let records = round(1, [1, 2]);
         for _ in 0..20 {
             publisher.publish(&records).unwrap();
         }
-        fs::remove_file(bpffs.root().join(definition.name)).unwrap();
-        let theirs = consumer_map(bpffs.root(), definition);
+        fs::remove_file(bpffs.path().join(definition.name)).unwrap();
+        let theirs = consumer_map(bpffs.path(), definition);
         if definition == maps::PER_PID {
             put(&theirs, 77u32, process(77));
         }
@@ -62,43 +62,43 @@ fn a_map_that_a_consumer_made_anew_is_adopted_and_filled() {
 
         let published = publisher.publish(&records).unwrap();
         assert!(published.read_back, "the rounds after an adoption are read back");
-        check_published(bpffs.root(), &records);
-        assert_eq!(id(&pinned(bpffs.root(), definition.name)), id(&theirs));
-        let state = state(bpffs.root());
+        check_published(bpffs.path(), &records);
+        assert_eq!(id(&pinned(bpffs.path(), definition.name)), id(&theirs));
+        let state = state(bpffs.path());
         assert_eq!((state.poll_interval_ns, state.rounds, state.helper_pid), (100, 21, std::process::id()));
         publisher.close(false).unwrap();
-        assert!(bpffs.names().is_empty(), "an adopted map is ours to unpin");
+        assert!(bpffs.pins().is_empty(), "an adopted map is ours to unpin");
     }
 }
 
 #[test]
 fn a_map_that_is_left_for_another_shows_no_last_reading_for_ever() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     publisher.publish(&round(1, [1, 2])).unwrap();
     let names = [maps::GPU_META, maps::GPU_DEVICE, maps::GPU_PER_PID, maps::GPU_PER_PID_PER_DEVICE];
-    let held = names.map(|name| pinned(bpffs.root(), name));
-    let held_state = pinned(bpffs.root(), maps::GPU_BRIDGE_STATE);
+    let held = names.map(|name| pinned(bpffs.path(), name));
+    let held_state = pinned(bpffs.path(), maps::GPU_BRIDGE_STATE);
     for definition in MAPS {
-        fs::remove_file(bpffs.root().join(definition.name)).unwrap();
-        consumer_map(bpffs.root(), definition);
+        fs::remove_file(bpffs.path().join(definition.name)).unwrap();
+        consumer_map(bpffs.path(), definition);
     }
     assert_eq!(publisher.check_pins().unwrap().len(), 5);
     let left = contents(&held);
     assert_eq!(left, map_publisher::Records { meta: round(1, []).meta, ..Default::default() });
     let left: gpu_types::GpuBridgeState = get(&held_state, 0u32).unwrap();
     assert_eq!(left.phase, gpu_types::GPU_BRIDGE_STOPPING);
-    assert_eq!(state(bpffs.root()).phase, gpu_types::GPU_BRIDGE_STARTING);
+    assert_eq!(state(bpffs.path()).phase, gpu_types::GPU_BRIDGE_STARTING);
 }
 
 #[test]
 fn a_foreign_map_is_told_once_and_left_and_ours_comes_back_after_it() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
-    let before = ids(bpffs.root());
-    let path = bpffs.root().join(maps::GPU_PER_PID);
+    let mut publisher = open(bpffs.path());
+    let before = ids(bpffs.path());
+    let path = bpffs.path().join(maps::GPU_PER_PID);
     fs::remove_file(&path).unwrap();
-    let theirs = consumer_map(bpffs.root(), MapDefinition { max_entries: 7, ..maps::PER_PID });
+    let theirs = consumer_map(bpffs.path(), MapDefinition { max_entries: 7, ..maps::PER_PID });
     let text = format!(
         "gpu_per_pid is no longer pinned: {} is another kind of map: its max_entries is 7, expected 4096 \
          (stop the program that made it and remove the pin)",
@@ -107,7 +107,7 @@ fn a_foreign_map_is_told_once_and_left_and_ours_comes_back_after_it() {
     check_events(&mut publisher, &[&text]);
     check_events(&mut publisher, &[]);
     publisher.publish(&round(1, [1])).unwrap();
-    assert_eq!(id(&pinned(bpffs.root(), maps::GPU_PER_PID)), id(&theirs));
+    assert_eq!(id(&pinned(bpffs.path(), maps::GPU_PER_PID)), id(&theirs));
 
     // Another foreign thing is news.
     fs::remove_file(&path).unwrap();
@@ -118,37 +118,37 @@ fn a_foreign_map_is_told_once_and_left_and_ours_comes_back_after_it() {
 
     fs::remove_dir(&path).unwrap();
     check_events(&mut publisher, &["the pin of gpu_per_pid had been removed: pinned again"]);
-    assert_eq!(ids(bpffs.root()), before);
-    check_published(bpffs.root(), &round(1, [1]));
+    assert_eq!(ids(bpffs.path()), before);
+    check_published(bpffs.path(), &round(1, [1]));
 }
 
 #[test]
 fn a_foreign_map_is_left_at_close() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
-    fs::remove_file(bpffs.root().join(maps::GPU_META)).unwrap();
-    consumer_map(bpffs.root(), MapDefinition { value_size: 8, ..maps::META });
+    let mut publisher = open(bpffs.path());
+    fs::remove_file(bpffs.path().join(maps::GPU_META)).unwrap();
+    consumer_map(bpffs.path(), MapDefinition { value_size: 8, ..maps::META });
     publisher.check_pins().unwrap();
     publisher.close(false).unwrap();
-    assert_eq!(bpffs.names(), [maps::GPU_META]);
+    assert_eq!(bpffs.pins(), [maps::GPU_META]);
 }
 
 #[test]
 fn a_pin_that_was_moved_onto_its_own_name_is_the_same_map() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
-    let mut same = pinned(bpffs.root(), maps::GPU_META);
-    same.pin(bpffs.root().join("other")).unwrap();
-    fs::rename(bpffs.root().join("other"), bpffs.root().join(maps::GPU_META)).unwrap();
+    let mut publisher = open(bpffs.path());
+    let mut same = pinned(bpffs.path(), maps::GPU_META);
+    same.pin(bpffs.path().join("other")).unwrap();
+    fs::rename(bpffs.path().join("other"), bpffs.path().join(maps::GPU_META)).unwrap();
     check_events(&mut publisher, &[]);
     publisher.close(false).unwrap();
-    assert!(bpffs.names().is_empty());
+    assert!(bpffs.pins().is_empty());
 }
 
 #[test]
 fn a_pin_directory_that_was_removed_is_made_and_locked_again() {
     let bpffs = Bpffs::mount();
-    let dir = bpffs.root().join("gpu");
+    let dir = bpffs.path().join("gpu");
     let mut publisher = open(&dir);
     let records = round(1, [1]);
     publisher.publish(&records).unwrap();
@@ -166,32 +166,32 @@ fn a_pin_directory_that_was_removed_is_made_and_locked_again() {
 #[test]
 fn a_pin_directory_that_another_bridge_has_taken_is_given_up() {
     let bpffs = Bpffs::mount();
-    let dir = bpffs.root().join("gpu");
+    let dir = bpffs.path().join("gpu");
     let mut first = open(&dir);
-    fs::rename(&dir, bpffs.root().join("old")).unwrap();
+    fs::rename(&dir, bpffs.path().join("old")).unwrap();
     let mut second = open(&dir);
     second.publish(&round(1, [1])).unwrap();
     let error = first.check_pins().unwrap_err();
     let me = std::process::id();
     assert_eq!(error.to_string(), format!("another bridge publishes in {} (helper_pid {me})", dir.display()));
     first.close(false).unwrap();
-    assert_eq!(crate::bpffs::names(&dir), FIVE, "the other bridge's pins stay");
+    assert_eq!(names(&dir), FIVE, "the other bridge's pins stay");
 }
 
 #[test]
 fn a_pin_directory_that_cannot_be_had_back_is_told_once() {
     let bpffs = Bpffs::mount();
-    let dir = bpffs.root().join("gpu");
+    let dir = bpffs.path().join("gpu");
     let mut publisher = open(&dir);
     for name in FIVE {
         fs::remove_file(dir.join(name)).unwrap();
     }
     fs::remove_dir(&dir).unwrap();
-    consumer_map(bpffs.root(), MapDefinition { name: "gpu", ..maps::META });
+    consumer_map(bpffs.path(), MapDefinition { name: "gpu", ..maps::META });
     let text = format!("{0} is gone: cannot open the pin directory {0}: Not a directory (os error 20)", dir.display());
     check_events(&mut publisher, &[&text]);
     check_events(&mut publisher, &[]);
     fs::remove_file(&dir).unwrap();
     assert_eq!(publisher.check_pins().unwrap().len(), 6);
-    assert_eq!(crate::bpffs::names(&dir), FIVE);
+    assert_eq!(names(&dir), FIVE);
 }

@@ -4,25 +4,25 @@ use gpu_types::maps::{self, PID_PUBLISH_LIMIT};
 use gpu_types::{GpuDeviceMetrics, GpuMeta, keys::PidDeviceKey};
 use libbpf_rs::{MapCore, MapHandle};
 use map_publisher::{PublishError, Publisher, Records, cpu};
+use test_support::Bpffs;
 
-use crate::bpffs::Bpffs;
 use crate::world::{all, check_published, contents, get, on_device, open, pinned, process, published, put, round, state, text};
 
 const FOUR: [&str; 4] = [maps::GPU_META, maps::GPU_DEVICE, maps::GPU_PER_PID, maps::GPU_PER_PID_PER_DEVICE];
 
 fn four(bpffs: &Bpffs) -> [MapHandle; 4] {
-    FOUR.map(|name| pinned(bpffs.root(), name))
+    FOUR.map(|name| pinned(bpffs.path(), name))
 }
 
 #[test]
 fn the_maps_equal_the_round() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let mut first = round(1, [10, 20, 30]);
     first.process_devices.insert(1, (PidDeviceKey::new(10, 7).into(), on_device(8)));
     let published = publisher.publish(&first).unwrap();
     assert_eq!((published.upserted, published.deleted), (7, 0));
-    check_published(bpffs.root(), &first);
+    check_published(bpffs.path(), &first);
 
     let mut second = first.clone();
     second.meta.last_update_boottime_ns = 2;
@@ -35,44 +35,44 @@ fn the_maps_equal_the_round() {
     let published = publisher.publish(&second).unwrap();
     assert_eq!((published.upserted, published.deleted), (3, 3));
     assert_eq!((published.rewritten, published.strangers_removed), (0, 0));
-    check_published(bpffs.root(), &second);
+    check_published(bpffs.path(), &second);
 
     let empty = round(3, []);
     publisher.publish(&empty).unwrap();
-    check_published(bpffs.root(), &empty);
+    check_published(bpffs.path(), &empty);
 }
 
 #[test]
 fn departed_entries_go_even_when_another_had_vanished_already() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     publisher.publish(&round(1, 1..=9)).unwrap();
     // The first, one in the middle and the last of those that depart.
     for pid in [2u32, 4, 8] {
-        pinned(bpffs.root(), maps::GPU_PER_PID).delete(&pid.to_ne_bytes()).unwrap();
+        pinned(bpffs.path(), maps::GPU_PER_PID).delete(&pid.to_ne_bytes()).unwrap();
     }
-    pinned(bpffs.root(), maps::GPU_PER_PID_PER_DEVICE).delete(&u64::from(PidDeviceKey::new(3, 0)).to_ne_bytes()).unwrap();
+    pinned(bpffs.path(), maps::GPU_PER_PID_PER_DEVICE).delete(&u64::from(PidDeviceKey::new(3, 0)).to_ne_bytes()).unwrap();
     let second = round(2, [1, 9]);
     let published = publisher.publish(&second).unwrap();
     assert_eq!(published.deleted, 14);
-    check_published(bpffs.root(), &second);
+    check_published(bpffs.path(), &second);
 }
 
 /// A frozen map refuses every write: what happens before it has happened, what comes after has not.
 fn publish_with_frozen(name: &str) -> (Records, PublishError) {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     // Past the rounds that are read back, which would find out by themselves.
     for _ in 0..12 {
         publisher.publish(&round(1, [1, 2])).unwrap();
     }
-    pinned(bpffs.root(), name).freeze().unwrap();
+    pinned(bpffs.path(), name).freeze().unwrap();
     let error = publisher.publish(&round(2, [2, 3])).unwrap_err();
     // What failed is not taken for done by the next round.
     assert_eq!(text(&publisher.publish(&round(2, [2, 3])).unwrap_err()), text(&error));
-    assert_eq!(state(bpffs.root()).rounds, 12, "a round that failed does not count");
-    assert_eq!(state(bpffs.root()).sequence % 2, 0);
-    (published(bpffs.root()), error)
+    assert_eq!(state(bpffs.path()).rounds, 12, "a round that failed does not count");
+    assert_eq!(state(bpffs.path()).sequence % 2, 0);
+    (published(bpffs.path()), error)
 }
 
 #[test]
@@ -106,48 +106,48 @@ fn when_one_process_map_fails_the_other_is_finished_and_no_more() {
 #[test]
 fn what_an_earlier_bridge_left_is_gone_before_gpu_meta_is_written() {
     let bpffs = Bpffs::mount();
-    let mut first = open(bpffs.root());
+    let mut first = open(bpffs.path());
     let mut old = round(100, 1..=50);
     old.devices = [old.devices[0]; 16];
     first.publish(&old).unwrap();
     drop(first);
 
-    let mut second = open(bpffs.root());
-    check_published(bpffs.root(), &old);
+    let mut second = open(bpffs.path());
+    check_published(bpffs.path(), &old);
     // All writes but the last go through.
-    let real = pinned(bpffs.root(), maps::GPU_META);
+    let real = pinned(bpffs.path(), maps::GPU_META);
     real.freeze().unwrap();
     let new = round(200, [50, 60]);
     second.publish(&new).unwrap_err();
-    check_published(bpffs.root(), &Records { meta: old.meta, ..new });
+    check_published(bpffs.path(), &Records { meta: old.meta, ..new });
 }
 
 #[test]
 fn what_an_earlier_bridge_left_with_the_same_value_stays() {
     let bpffs = Bpffs::mount();
     let records = round(1, 1..=5);
-    let mut first = open(bpffs.root());
+    let mut first = open(bpffs.path());
     first.publish(&records).unwrap();
     first.close(true).unwrap();
-    check_published(bpffs.root(), &records);
-    let mut second = open(bpffs.root());
+    check_published(bpffs.path(), &records);
+    let mut second = open(bpffs.path());
     let published = second.publish(&records).unwrap();
     assert_eq!((published.upserted, published.deleted, published.rewritten), (0, 0, 0));
-    check_published(bpffs.root(), &records);
+    check_published(bpffs.path(), &records);
 }
 
 #[test]
 fn records_that_break_their_promise_are_refused_before_anything_is_written() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
-    let before = published(bpffs.root());
+    let mut publisher = open(bpffs.path());
+    let before = published(bpffs.path());
     for bad in [round(1, [2, 1]), round(1, [1, 1]), round(1, 0..=PID_PUBLISH_LIMIT)] {
         assert!(matches!(publisher.publish(&bad), Err(PublishError::Records { map: maps::GPU_PER_PID, .. })));
     }
     let mut bad = round(1, [1, 2]);
     bad.process_devices.swap(0, 1);
     assert!(matches!(publisher.publish(&bad), Err(PublishError::Records { map: maps::GPU_PER_PID_PER_DEVICE, .. })));
-    check_published(bpffs.root(), &before);
+    check_published(bpffs.path(), &before);
 }
 
 /// Every round of some hundred is checked for every entry, without the help of reading back: that is made to find nothing.
@@ -155,7 +155,7 @@ fn records_that_break_their_promise_are_refused_before_anything_is_written() {
 fn full_maps_lose_nothing() {
     cpu::bind_to_lowest().unwrap();
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let limit = PID_PUBLISH_LIMIT;
     for number in 0..300u32 {
         // All entries change; some processes come and go; now and then all are replaced at once.
@@ -164,7 +164,7 @@ fn full_maps_lose_nothing() {
         let published = publisher.publish(&records).unwrap();
         assert_eq!((published.rewritten, published.strangers_removed), (0, 0), "round {number}");
         if number % 10 == 0 {
-            check_published(bpffs.root(), &records);
+            check_published(bpffs.path(), &records);
         }
     }
 }
@@ -172,66 +172,66 @@ fn full_maps_lose_nothing() {
 #[test]
 fn withdrawing_empties_the_maps_and_lets_gpu_meta_be() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let records = round(1, 1..=100);
     publisher.publish(&records).unwrap();
     publisher.withdraw().unwrap();
     let empty = Records { meta: records.meta, ..Records::default() };
-    check_published(bpffs.root(), &empty);
+    check_published(bpffs.path(), &empty);
     publisher.withdraw().unwrap();
-    check_published(bpffs.root(), &empty);
+    check_published(bpffs.path(), &empty);
     publisher.publish(&records).unwrap();
-    check_published(bpffs.root(), &records);
+    check_published(bpffs.path(), &records);
 }
 
 #[test]
 fn withdrawing_before_the_first_round_removes_what_an_earlier_bridge_left() {
     let bpffs = Bpffs::mount();
-    let mut first = open(bpffs.root());
+    let mut first = open(bpffs.path());
     let records = round(1, 1..=10);
     first.publish(&records).unwrap();
     drop(first);
-    open(bpffs.root()).withdraw().unwrap();
-    check_published(bpffs.root(), &Records { meta: records.meta, ..Records::default() });
+    open(bpffs.path()).withdraw().unwrap();
+    check_published(bpffs.path(), &Records { meta: records.meta, ..Records::default() });
 }
 
 #[test]
 fn a_clock_step_empties_the_slots_and_changes_the_offset_alone() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     publisher.step_clock(-1).unwrap();
-    assert_eq!(published(bpffs.root()).meta, GpuMeta::default(), "there is no round yet that it could belong to");
+    assert_eq!(published(bpffs.path()).meta, GpuMeta::default(), "there is no round yet that it could belong to");
     let records = round(1, [1, 2]);
     publisher.publish(&records).unwrap();
     publisher.step_clock(-3_600_000_000_000).unwrap();
     let meta = GpuMeta { clock_offset_ns: -3_600_000_000_000, ..records.meta };
-    check_published(bpffs.root(), &Records { meta, devices: Records::default().devices, ..records.clone() });
+    check_published(bpffs.path(), &Records { meta, devices: Records::default().devices, ..records.clone() });
     publisher.publish(&records).unwrap();
-    check_published(bpffs.root(), &records);
+    check_published(bpffs.path(), &records);
 }
 
 #[test]
 fn a_clock_step_whose_slots_stay_does_not_touch_gpu_meta() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let records = round(1, [1]);
     publisher.publish(&records).unwrap();
-    pinned(bpffs.root(), maps::GPU_DEVICE).freeze().unwrap();
+    pinned(bpffs.path(), maps::GPU_DEVICE).freeze().unwrap();
     publisher.step_clock(99).unwrap_err();
-    check_published(bpffs.root(), &records);
+    check_published(bpffs.path(), &records);
 }
 
 /// Publishes, closes, and returns what those see who hold the maps open.
 fn close(keep_pins: bool, before: impl FnOnce(&Bpffs, &mut Publisher)) -> (Vec<String>, Records) {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     publisher.publish(&round(1, 1..=20)).unwrap();
-    let (held, state) = (four(&bpffs), pinned(bpffs.root(), maps::GPU_BRIDGE_STATE));
+    let (held, state) = (four(&bpffs), pinned(bpffs.path(), maps::GPU_BRIDGE_STATE));
     before(&bpffs, &mut publisher);
     publisher.close(keep_pins).unwrap();
     let state: gpu_types::GpuBridgeState = get(&state, 0u32).unwrap();
     assert_eq!(state.phase, gpu_types::GPU_BRIDGE_STOPPING);
-    (bpffs.names(), contents(&held))
+    (bpffs.pins(), contents(&held))
 }
 
 #[test]
@@ -244,8 +244,8 @@ fn closing_empties_the_maps_for_those_who_hold_them_and_removes_the_pins() {
 #[test]
 fn closing_empties_what_others_wrote_as_well() {
     let (_, held) = close(false, |bpffs, _| {
-        put(&pinned(bpffs.root(), maps::GPU_PER_PID), 999u32, process(1));
-        put(&pinned(bpffs.root(), maps::GPU_DEVICE), 15u32, GpuDeviceMetrics { timestamp_ns: 1, ..Default::default() });
+        put(&pinned(bpffs.path(), maps::GPU_PER_PID), 999u32, process(1));
+        put(&pinned(bpffs.path(), maps::GPU_DEVICE), 15u32, GpuDeviceMetrics { timestamp_ns: 1, ..Default::default() });
     });
     assert_eq!(held, Records { meta: round(1, []).meta, ..Records::default() });
 }
@@ -260,8 +260,8 @@ fn closing_with_kept_pins_leaves_the_data() {
 #[test]
 fn closing_leaves_pins_that_are_another_maps() {
     let (pins, held) = close(false, |bpffs, _| {
-        std::fs::remove_file(bpffs.root().join(maps::GPU_PER_PID)).unwrap();
-        let theirs = crate::world::consumer_map(bpffs.root(), maps::PER_PID);
+        std::fs::remove_file(bpffs.path().join(maps::GPU_PER_PID)).unwrap();
+        let theirs = crate::world::consumer_map(bpffs.path(), maps::PER_PID);
         put(&theirs, 5u32, process(5));
         assert_eq!(all::<u32, gpu_types::GpuPidMetricsAggregated>(&theirs).len(), 1);
     });

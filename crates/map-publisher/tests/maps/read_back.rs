@@ -5,8 +5,8 @@ use gpu_types::maps;
 use gpu_types::{GpuDeviceMetrics, keys::PidDeviceKey};
 use libbpf_rs::MapCore;
 use map_publisher::{Publisher, Records};
+use test_support::Bpffs;
 
-use crate::bpffs::Bpffs;
 use crate::world::{check_published, on_device, open, pinned, process, put, round};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -19,8 +19,8 @@ fn at(tick: u64) -> Records {
 }
 
 fn meddle(bpffs: &Bpffs) {
-    let processes = pinned(bpffs.root(), maps::GPU_PER_PID);
-    let process_devices = pinned(bpffs.root(), maps::GPU_PER_PID_PER_DEVICE);
+    let processes = pinned(bpffs.path(), maps::GPU_PER_PID);
+    let process_devices = pinned(bpffs.path(), maps::GPU_PER_PID_PER_DEVICE);
     for pid in [1u32, 100, 200] {
         processes.delete(pid.as_bytes()).unwrap();
         process_devices.delete(PidDeviceKey::new(pid, 0).as_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn meddle(bpffs: &Bpffs) {
     put(&processes, 50u32, process(999));
     put(&processes, 5000u32, process(1));
     put(&process_devices, PidDeviceKey::new(5000, 3), on_device(1));
-    put(&pinned(bpffs.root(), maps::GPU_DEVICE), 9u32, GpuDeviceMetrics { timestamp_ns: 1, ..Default::default() });
+    put(&pinned(bpffs.path(), maps::GPU_DEVICE), 9u32, GpuDeviceMetrics { timestamp_ns: 1, ..Default::default() });
 }
 
 /// Returns the tick after which the maps were right again.
@@ -38,7 +38,7 @@ fn mended_at(bpffs: &Bpffs, publisher: &mut Publisher, ticks: std::ops::Range<u6
         assert_eq!((published.upserted, published.deleted), (0, 0), "tick {tick}");
         if published.rewritten > 0 {
             assert_eq!((published.read_back, published.rewritten, published.strangers_removed), (true, 7, 2));
-            check_published(bpffs.root(), &at(tick));
+            check_published(bpffs.path(), &at(tick));
             return tick;
         }
     }
@@ -48,7 +48,7 @@ fn mended_at(bpffs: &Bpffs, publisher: &mut Publisher, ticks: std::ops::Range<u6
 #[test]
 fn each_of_the_first_ten_rounds_is_read_back_and_mended_before_gpu_meta() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     publisher.publish(&at(0)).unwrap();
     for tick in 1..10 {
         meddle(&bpffs);
@@ -59,7 +59,7 @@ fn each_of_the_first_ten_rounds_is_read_back_and_mended_before_gpu_meta() {
 #[test]
 fn later_they_are_mended_within_a_second() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     for tick in 0..10 {
         assert!(publisher.publish(&at(tick)).unwrap().read_back);
     }
@@ -72,7 +72,7 @@ fn later_they_are_mended_within_a_second() {
 #[test]
 fn reading_back_happens_once_a_second_and_then_finds_nothing() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let read_back: Vec<u64> = (0..60)
         .filter(|tick| {
             let published = publisher.publish(&at(*tick)).unwrap();
@@ -86,7 +86,7 @@ fn reading_back_happens_once_a_second_and_then_finds_nothing() {
 #[test]
 fn a_clock_that_goes_back_does_not_end_the_reading_back() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     for tick in 0..10 {
         publisher.publish(&at(100 + tick)).unwrap();
     }
@@ -97,13 +97,13 @@ fn a_clock_that_goes_back_does_not_end_the_reading_back() {
 #[test]
 fn a_map_that_was_emptied_altogether_is_filled_again() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     publisher.publish(&at(0)).unwrap();
-    let processes = pinned(bpffs.root(), maps::GPU_PER_PID);
+    let processes = pinned(bpffs.path(), maps::GPU_PER_PID);
     for pid in 1u32..=200 {
         processes.delete(pid.as_bytes()).unwrap();
     }
     let published = publisher.publish(&at(1)).unwrap();
     assert_eq!(published.rewritten, 200);
-    check_published(bpffs.root(), &at(1));
+    check_published(bpffs.path(), &at(1));
 }

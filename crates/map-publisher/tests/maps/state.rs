@@ -6,26 +6,26 @@ use std::thread;
 use gpu_types::maps;
 use gpu_types::{GPU_BRIDGE_PUBLISHING, GPU_BRIDGE_STARTING, GPU_BRIDGE_STATE_VERSION, GpuBridgeState};
 use map_publisher::{Options, Publisher};
+use test_support::Bpffs;
 
-use crate::bpffs::Bpffs;
 use crate::world::{contents, get, open, options, pinned, put, round, state};
 
 #[test]
 fn a_bridge_starts_with_an_empty_state_of_its_own() {
     let bpffs = Bpffs::mount();
-    let mut first = open(bpffs.root());
+    let mut first = open(bpffs.path());
     first.set_state(|state| {
         state.phase = GPU_BRIDGE_PUBLISHING;
         state.late_ticks = 3;
         state.devices[15].uuid[95] = 1;
     });
     first.publish(&round(1, [])).unwrap();
-    let left = state(bpffs.root());
+    let left = state(bpffs.path());
     assert_eq!((left.phase, left.late_ticks, left.rounds, left.devices[15].uuid[95]), (GPU_BRIDGE_PUBLISHING, 3, 1, 1));
     drop(first);
 
-    let _second = Publisher::open(&Options { helper_pid: 1, ..options(bpffs.root()) }).unwrap();
-    let started = state(bpffs.root());
+    let _second = Publisher::open(&Options { helper_pid: 1, ..options(bpffs.path()) }).unwrap();
+    let started = state(bpffs.path());
     assert!(started.sequence > left.sequence && started.sequence.is_multiple_of(2));
     let expected = GpuBridgeState {
         sequence: started.sequence,
@@ -40,10 +40,10 @@ fn a_bridge_starts_with_an_empty_state_of_its_own() {
 #[test]
 fn the_sequence_grows_with_every_change_and_every_round_and_rests_even() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
-    let mut last = state(bpffs.root());
+    let mut publisher = open(bpffs.path());
+    let mut last = state(bpffs.path());
     let mut check = |expect_change: bool| {
-        let now = state(bpffs.root());
+        let now = state(bpffs.path());
         assert_eq!(now.sequence % 2, 0);
         assert_eq!(now.sequence > last.sequence, expect_change);
         last = now;
@@ -64,18 +64,18 @@ fn the_sequence_grows_with_every_change_and_every_round_and_rests_even() {
 #[test]
 fn a_sequence_that_a_killed_bridge_left_odd_is_carried_on() {
     let bpffs = Bpffs::mount();
-    drop(open(bpffs.root()));
-    let map = pinned(bpffs.root(), maps::GPU_BRIDGE_STATE);
-    put(&map, 0u32, GpuBridgeState { sequence: 1001, ..state(bpffs.root()) });
-    let _publisher = open(bpffs.root());
-    assert_eq!(state(bpffs.root()).sequence, 1002);
+    drop(open(bpffs.path()));
+    let map = pinned(bpffs.path(), maps::GPU_BRIDGE_STATE);
+    put(&map, 0u32, GpuBridgeState { sequence: 1001, ..state(bpffs.path()) });
+    let _publisher = open(bpffs.path());
+    assert_eq!(state(bpffs.path()).sequence, 1002);
 }
 
 /// Reads like a consumer, by copies of whole values, against a writer at full speed.
 #[test]
 fn a_snapshot_between_two_equal_even_sequences_is_one_round() {
     let bpffs = Bpffs::mount();
-    let mut publisher = open(bpffs.root());
+    let mut publisher = open(bpffs.path());
     let records = |number: u64| round(number, [1, number as u32 + 1, 1_000_000]);
     publisher.publish(&records(1)).unwrap();
 
@@ -83,8 +83,8 @@ fn a_snapshot_between_two_equal_even_sequences_is_one_round() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let names = [maps::GPU_META, maps::GPU_DEVICE, maps::GPU_PER_PID, maps::GPU_PER_PID_PER_DEVICE];
-            let maps = names.map(|name| pinned(bpffs.root(), name));
-            let state_map = pinned(bpffs.root(), maps::GPU_BRIDGE_STATE);
+            let maps = names.map(|name| pinned(bpffs.path(), name));
+            let state_map = pinned(bpffs.path(), maps::GPU_BRIDGE_STATE);
             let sequence = || get::<u32, GpuBridgeState>(&state_map, 0).unwrap().sequence;
             let (mut accepted, mut refused) = (0u32, 0u32);
             while accepted < 200 {

@@ -3,30 +3,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use gpu_types::bytes::Record;
 use gpu_types::maps::{MAPS, MapDefinition};
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use tempfile::TempDir;
+use test_support::Bpffs;
 
-/// A directory with a BPF file system, gone with the value.
-pub struct PinDir {
-    dir: TempDir,
-}
+/// A BPF file system of the test's own.
+pub struct PinDir(Bpffs);
 
 impl PinDir {
     /// An empty one that anybody may look into.
     #[track_caller]
     pub fn empty() -> Self {
-        let dir = TempDir::with_prefix("gpu-pins-").expect("a temporary directory");
-        mount(Some("bpf"), dir.path(), Some("bpf"), MsFlags::empty(), Some("mode=0755"))
-            .expect("mounting a BPF file system: this test must run as root");
-        Self { dir }
+        Self(Bpffs::mount())
     }
 
     /// One with all maps of the contract and the bridge's own.
@@ -38,11 +31,11 @@ impl PinDir {
     }
 
     pub fn path(&self) -> &Path {
-        self.dir.path()
+        self.0.path()
     }
 
     pub fn pin(&self, name: &str) -> PathBuf {
-        self.path().join(name)
+        self.0.pin(name)
     }
 
     pub fn remove(&self, name: &str) {
@@ -65,15 +58,6 @@ impl PinDir {
             .expect("creating a BPF map: this test must run as root");
         map.pin(self.pin(name)).expect("pinning a map");
         map
-    }
-}
-
-impl Drop for PinDir {
-    fn drop(&mut self) {
-        let unmounted = umount2(self.dir.path(), MntFlags::MNT_DETACH);
-        if !thread::panicking() {
-            unmounted.expect("unmounting the BPF file system");
-        }
     }
 }
 
