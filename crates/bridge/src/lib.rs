@@ -19,5 +19,5 @@ mod wait;
 pub use control::Control;
 pub use error::{BridgeError, SamplerError};
 pub use life::run;
-pub use map_publisher::Options as MapOptions;
+pub use map_publisher::{Options as MapOptions, PublishError};
 pub use plan::{Observer, Phase, Plan, Source, Unobserved, WhenUnavailable};

@@ -32,18 +32,25 @@ const END_LIMIT: Duration = Duration::from_millis(200);
 pub struct ChildLauncher {
     program: PathBuf,
     arguments: Vec<OsString>,
+    withheld: &'static [&'static str],
 }
 
 impl ChildLauncher {
     /// Children that run `program` with `arguments`, which must lead to [`super::relay`].
     pub fn new(program: PathBuf, arguments: Vec<OsString>) -> Self {
-        Self { program, arguments }
+        Self { program, arguments, withheld: &[] }
+    }
+
+    /// Keeps these environment variables from the children.
+    #[must_use]
+    pub fn without_environment(self, names: &'static [&'static str]) -> Self {
+        Self { withheld: names, ..self }
     }
 }
 
 impl Launch for ChildLauncher {
     fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
-        Ok(Box::new(ChildSampler::start(&self.program, &self.arguments)?))
+        Ok(Box::new(ChildSampler::start(self)?))
     }
 }
 
@@ -61,8 +68,12 @@ pub struct ChildSampler {
 }
 
 impl ChildSampler {
-    fn start(program: &PathBuf, arguments: &[OsString]) -> Result<Self, SamplerError> {
-        let mut child = Command::new(program)
+    fn start(ChildLauncher { program, arguments, withheld }: &ChildLauncher) -> Result<Self, SamplerError> {
+        let mut command = Command::new(program);
+        for name in *withheld {
+            command.env_remove(name);
+        }
+        let mut child = command
             .args(arguments)
             // Its standard input never says anything: that it closes tells the child that its parent is gone.
             .stdin(Stdio::piped())
