@@ -24,10 +24,11 @@
 //! The library looks for its scenario in [`SCENARIO_VARIABLE`], else beside the file that it was loaded from, and takes up changes within
 //! 2 ms of the next call. It keeps its account in [`STATS_VARIABLE`], else beside itself.
 //!
-//! **How other crates get an up-to-date library.** A crate that has this one among its dev-dependencies makes Cargo build both crate types
-//! with one compiler run, so the `.so` in `target/<profile>/deps` is exactly as new as the `rlib` that the test is linked with;
-//! [`library::built`] takes it from there. Cargo links the `.so` one directory up only for `cargo build -p nvml-sim`; that one is a
-//! fallback and may be old.
+//! **How other crates get an up-to-date library.** A crate that has this one among its dependencies makes Cargo build both crate types with
+//! one compiler run, so the `.so` in `target/<profile>/deps` is exactly as new as the `rlib` that the program is linked with;
+//! [`library::built`] takes it from there. The one in `target/<profile>` is not used: Cargo renews it only for `cargo build -p nvml-sim`.
+//! A `cdylib`'s file name has no hash, so selections of packages with other features of shared dependencies (`-p e2e`, `-p xtask`) rebuild
+//! this crate in turn. Programs that run away from Cargo's directories say where the library is in [`LIBRARY_VARIABLE`].
 
 pub mod abi;
 mod calls;
@@ -36,11 +37,14 @@ pub mod library;
 pub mod nvidia;
 mod runtime;
 pub mod scenario;
+mod stamp;
 pub mod stats;
 pub mod symbols;
 
 pub use clock::{boottime_ns, realtime_us};
 
+/// The environment variable with the path of the library to install, for programs that were moved away from it.
+pub const LIBRARY_VARIABLE: &str = "NVML_SIM_LIBRARY";
 /// The environment variable with the scenario file's path.
 pub const SCENARIO_VARIABLE: &str = "NVML_SIM_SCENARIO";
 /// The scenario file's name beside the library.

@@ -3,15 +3,18 @@
 use std::{
     env, fs,
     io::{self, Write as _},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use thiserror::Error;
 
 use crate::{
-    SCENARIO_FILE, STATS_FILE,
+    LIBRARY_VARIABLE, SCENARIO_FILE, STATS_FILE,
     scenario::{Scenario, ScenarioError},
+    stamp,
     stats::Stats,
 };
 
@@ -26,8 +29,8 @@ const BUILT_NAME: &str = "libnvml_sim.so";
 #[derive(Debug, Error)]
 pub enum InstallError {
     /// Cargo has not built it.
-    #[error("{BUILT_NAME} is in none of {}: build it with: cargo build -p nvml-sim", list(.0))]
-    NotBuilt(Vec<PathBuf>),
+    #[error("no {0}: build it with: cargo build -p nvml-sim (or say where it is in {LIBRARY_VARIABLE})")]
+    NotBuilt(PathBuf),
     /// A file cannot be read or written.
     #[error("cannot {action} {path}")]
     File {
@@ -38,20 +41,16 @@ pub enum InstallError {
         /// The reason.
         source: io::Error,
     },
-    /// A symbol that was to be hidden is not there.
-    #[error("cannot hide {symbol} in {path}: {reason}")]
-    Hide {
-        /// The symbol.
-        symbol: String,
+    /// The image cannot be changed as wanted.
+    #[error("cannot {action} in {path}: {reason}")]
+    Change {
+        /// What was tried.
+        action: String,
         /// The library.
         path: PathBuf,
         /// The reason.
         reason: &'static str,
     },
-}
-
-fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// An installed library.
@@ -66,14 +65,59 @@ pub struct Installed {
 /// # Errors
 /// When Cargo has not built the library, or a file cannot be read or written, or there is no such symbol.
 pub fn install(directory: &Path, hidden: &[&str]) -> Result<Installed, InstallError> {
-    let built = built()?;
-    let mut image = fs::read(&built).map_err(|source| InstallError::File { action: "read", path: built.clone(), source })?;
+    put(directory, None, hidden)
+}
+
+/// As [`install`], with a library that bears a version: it answers `LIB_RM_VERSION_MISMATCH` when the scenario's driver has another, as the
+/// old library does when a driver was upgraded underneath it.
+///
+/// # Errors
+/// As [`install`], or when the version is longer than 36 bytes.
+pub fn install_version(directory: &Path, version: &str, hidden: &[&str]) -> Result<Installed, InstallError> {
+    put(directory, Some(version), hidden)
+}
+
+fn put(directory: &Path, version: Option<&str>, hidden: &[&str]) -> Result<Installed, InstallError> {
+    let built = place()?;
+    let mut image = read_whole(&built).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => InstallError::NotBuilt(built.clone()),
+        _ => InstallError::File { action: "read", path: built.clone(), source },
+    })?;
     for symbol in hidden {
-        elf::hide(&mut image, symbol).map_err(|reason| InstallError::Hide { symbol: (*symbol).to_owned(), path: built.clone(), reason })?;
+        elf::hide(&mut image, symbol).map_err(|reason| InstallError::Change {
+            action: format!("hide {symbol}"),
+            path: built.clone(),
+            reason,
+        })?;
+    }
+    if let Some(version) = version {
+        stamp::write(&mut image, version).map_err(|reason| InstallError::Change {
+            action: format!("write version {version}"),
+            path: built.clone(),
+            reason,
+        })?;
     }
     let path = directory.join(FILE_NAME);
     write(directory, &path, &image).map_err(|source| InstallError::File { action: "write", path, source })?;
     Ok(Installed { directory: directory.to_owned() })
+}
+
+/// Reads the library, waiting for a linker that renews it at this moment: Cargo's lock ends before the tests begin.
+fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let image = fs::metadata(path).and_then(|before| {
+            let image = fs::read(path)?;
+            let after = fs::metadata(path)?;
+            let same = (before.ino(), before.mtime_nsec(), before.len()) == (after.ino(), after.mtime_nsec(), after.len());
+            let whole = same && elf::has(&image, "nvmlInit_v2");
+            if whole { Ok(image) } else { Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a whole library")) }
+        });
+        if image.is_ok() || Instant::now() > deadline {
+            return image;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn write(directory: &Path, path: &Path, image: &[u8]) -> io::Result<()> {
@@ -84,21 +128,33 @@ fn write(directory: &Path, path: &Path, image: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The library that Cargo built together with the running program.
+/// The library that Cargo built together with the running program, or the one that [`LIBRARY_VARIABLE`] names.
 ///
 /// # Errors
-/// When it is not where Cargo puts it.
+/// When it is not there.
 pub fn built() -> Result<PathBuf, InstallError> {
-    let running = env::current_exe().map_err(|source| InstallError::File { action: "find", path: "/proc/self/exe".into(), source })?;
+    let place = place()?;
+    if place.exists() { Ok(place) } else { Err(InstallError::NotBuilt(place)) }
+}
+
+fn place() -> Result<PathBuf, InstallError> {
+    match env::var_os(LIBRARY_VARIABLE) {
+        Some(path) => Ok(path.into()),
+        None => match env::current_exe() {
+            Ok(running) => Ok(built_beside(&running)),
+            Err(source) => Err(InstallError::File { action: "find", path: "/proc/self/exe".into(), source }),
+        },
+    }
+}
+
+/// Where Cargo puts the library for a program: a test runs in deps or examples, a binary one up, and a dependency's files lie in deps.
+fn built_beside(running: &Path) -> PathBuf {
     let directory = running.parent().unwrap_or(Path::new("/"));
-    // A test runs in deps or examples, a binary one up. What a dependency's build makes lies in deps and is as new as the running program's
-    // own part of this crate.
     let profile = match directory.file_name() {
         Some(name) if name == "deps" || name == "examples" => directory.parent().unwrap_or(directory),
         _ => directory,
     };
-    let places = vec![profile.join("deps").join(BUILT_NAME), profile.join(BUILT_NAME)];
-    places.iter().find(|place| place.exists()).cloned().ok_or(InstallError::NotBuilt(places))
+    profile.join("deps").join(BUILT_NAME)
 }
 
 impl Installed {
@@ -149,5 +205,19 @@ impl Installed {
     /// When it cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_file(self.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::built_beside;
+
+    #[test]
+    fn the_library_is_sought_where_a_dependencys_build_puts_it() {
+        for program in ["/t/debug/deps/test-1", "/t/debug/examples/show", "/t/debug/xtask"] {
+            assert_eq!(built_beside(Path::new(program)), Path::new("/t/debug/deps/libnvml_sim.so"), "{program}");
+        }
     }
 }

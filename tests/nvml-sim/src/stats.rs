@@ -66,6 +66,10 @@ impl Stats {
             Err(error) => return Err(error),
         };
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        if bytes.is_empty() || words.len() == WORDS && words[0] == 0 {
+            // Made this moment and not yet begun.
+            return Ok(Self { words: vec![0; WORDS] });
+        }
         if words.len() != WORDS || words[0] != MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is not an account of this simulator", path.display())));
         }

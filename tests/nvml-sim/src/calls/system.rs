@@ -10,6 +10,7 @@ use crate::{
     abi::nvmlReturn_t,
     runtime::{Call, Done, Out},
     scenario::Code,
+    stamp,
 };
 
 pub(crate) fn init(call: &Call<'_>) -> Done {
@@ -36,7 +37,10 @@ pub(crate) fn driver_version(call: &Call<'_>, version: Out<c_char>, room: u32) -
 }
 
 pub(crate) fn nvml_version(call: &Call<'_>, version: Out<c_char>, room: u32) -> Done {
-    version.put_text(call.loaded.scenario.nvml_version.as_bytes(), room)
+    match stamp::own() {
+        Some(own) => version.put_text(format!("13.{own}").as_bytes(), room),
+        None => version.put_text(call.loaded.scenario.nvml_version.as_bytes(), room),
+    }
 }
 
 pub(crate) fn cuda_version(call: &Call<'_>, version: Out<c_int>) -> Done {

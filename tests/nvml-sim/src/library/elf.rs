@@ -14,6 +14,11 @@ pub(super) fn hide(image: &mut [u8], symbol: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Whether an image has a symbol.
+pub(super) fn has(image: &[u8], symbol: &str) -> bool {
+    entries(image).is_ok_and(|entries| entries.iter().any(|entry| entry.name == symbol.as_bytes()))
+}
+
 /// The names of the defined and needed dynamic symbols.
 #[cfg(test)]
 pub(super) fn names(image: &[u8]) -> Vec<String> {

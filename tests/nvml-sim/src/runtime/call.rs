@@ -18,6 +18,7 @@ use super::{
 use crate::{
     abi::{nvmlDevice_t, nvmlReturn_t},
     scenario::{Code, CostMode, Effect},
+    stamp,
     stats::table::NO_DEVICE,
     symbols::Symbol,
 };
@@ -81,6 +82,9 @@ fn answer(
         if loaded.is_missing(symbol) {
             return Err(Code::FUNCTION_NOT_FOUND);
         }
+        if stamp::own().is_some_and(|own| own.as_bytes() != loaded.scenario.driver_version.as_bytes()) && !needs_no_driver(symbol) {
+            return Err(Code::LIB_RM_VERSION_MISMATCH);
+        }
         let call = Call { symbol, library, loaded: &loaded, row };
         call.spend(loaded.cost_us(symbol, gpu));
         return match effect {
@@ -89,6 +93,10 @@ fn answer(
             _ => body(&call),
         };
     }
+}
+
+const fn needs_no_driver(symbol: Symbol) -> bool {
+    matches!(symbol, Symbol::nvmlErrorString | Symbol::nvmlSystemGetNVMLVersion | Symbol::nvmlShutdown)
 }
 
 fn changed(library: &Library, loaded: &Arc<Loaded>) -> bool {

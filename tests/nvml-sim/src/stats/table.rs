@@ -64,7 +64,7 @@ impl Table {
     fn map_file(path: &Path) -> io::Result<Self> {
         let mut file = open(path)?;
         let shape = file.metadata()?.len();
-        if shape != 0 && (shape != BYTES as u64 || first_word(&file)? != MAGIC) {
+        if shape != 0 && (shape != BYTES as u64 || ![0, MAGIC].contains(&first_word(&file)?)) {
             // Another process may have the old file mapped: it keeps it.
             fs::remove_file(path)?;
             file = open(path)?;
@@ -172,10 +172,24 @@ mod tests {
     fn an_account_of_another_shape_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("account");
-        std::fs::write(&path, vec![7; super::BYTES]).unwrap();
-        assert!(Stats::read(&path).is_err());
-        Table::open(Some(&path)).begin(Symbol::nvmlShutdown, 0);
-        assert_eq!(Stats::read(&path).unwrap().total().calls, 1);
+        for other in [vec![7; super::BYTES], vec![0; 100]] {
+            std::fs::write(&path, other).unwrap();
+            assert!(Stats::read(&path).is_err());
+            Table::open(Some(&path)).begin(Symbol::nvmlShutdown, 0);
+            assert_eq!(Stats::read(&path).unwrap().total().calls, 1);
+        }
+    }
+
+    #[test]
+    fn an_account_that_is_being_made_is_empty_and_taken_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("account");
+        for length in [0, super::BYTES] {
+            std::fs::write(&path, vec![0; length]).unwrap();
+            assert_eq!(Stats::read(&path).unwrap().total().calls, 0);
+            Table::open(Some(&path)).begin(Symbol::nvmlShutdown, 0);
+            assert_eq!(Stats::read(&path).unwrap().total().calls, 1);
+        }
     }
 
     #[test]
