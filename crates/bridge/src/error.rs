@@ -64,6 +64,12 @@ pub enum SamplerError {
         /// Its exit status in words.
         status: String,
     },
+    /// Earlier child processes hang where not even SIGKILL reaches them: one more would join them.
+    #[error("{count} earlier sampler processes hang in the driver and do not end; no other is started before one does")]
+    Abandoned {
+        /// How many.
+        count: usize,
+    },
     /// What the child sent is no message of ours.
     #[error("the sampler process sent a message that cannot be read: {what}")]
     Garbled {

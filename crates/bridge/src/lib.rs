@@ -10,6 +10,7 @@ mod control;
 mod error;
 mod lane;
 mod life;
+mod limits;
 mod outlet;
 mod plan;
 mod records;
@@ -18,6 +19,7 @@ mod wait;
 
 pub use control::Control;
 pub use error::{BridgeError, SamplerError};
-pub use life::run;
+pub use life::{run, run_within};
+pub use limits::Limits;
 pub use map_publisher::{Options as MapOptions, PublishError};
 pub use plan::{Observer, Phase, Plan, Source, Unobserved, WhenUnavailable};

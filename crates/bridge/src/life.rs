@@ -13,30 +13,34 @@ use crate::{
     BridgeError, Control, SamplerError,
     backoff::Backoff,
     error::chain,
-    outlet::{Outlet, SourceKind},
+    limits::Limits,
+    outlet::{Outcome, Outlet, SourceKind},
     plan::{Observer, Phase, Plan, Source, Unobserved, WhenUnavailable},
     sampler::{Event, Opened, Sampler},
     wait::wait_until,
 };
 
-/// A source that fails this often in a row, other than by not being there, is given up. With the backoff that is after more than a minute.
-const MOST_FAILURES: u32 = 8;
 /// What happened is summarised this often.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(600);
-/// A driver that initialises takes seconds; one that takes longer than this hangs.
-const OPEN_LIMIT: Duration = Duration::from_secs(60);
-/// How often the pins are looked after.
-const PIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the pins are looked after, and so the longest that the loop waits.
+const PIN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// When a turn of the loop takes so much longer than that, the process did not run: it was stopped, or the machine was.
+const PAUSE: Duration = Duration::from_secs(2);
 /// That invented data is published is said again this often.
 const MOCK_REMINDER_INTERVAL: Duration = Duration::from_secs(600);
-/// A sampler none of whose devices has answered for this long, or 20 intervals, is started anew.
-const STUCK_LIMIT: Duration = Duration::from_secs(10);
-
 /// Publishes `plan.source` until [`Control::stop`], on the calling thread, which is bound to one CPU for that time.
 ///
 /// # Errors
 /// When the maps cannot be had, or the source cannot be opened and the plan allows nothing else.
-pub fn run(mut plan: Plan, control: &Control) -> Result<(), BridgeError> {
+pub fn run(plan: Plan, control: &Control) -> Result<(), BridgeError> {
+    run_within(plan, &Limits::default(), control)
+}
+
+/// [`run`] with patience of the caller's choice.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_within(mut plan: Plan, limits: &Limits, control: &Control) -> Result<(), BridgeError> {
     let observer = std::mem::replace(&mut plan.observer, Box::new(Unobserved));
     let bound = match cpu::bind_to_lowest() {
         Ok(bound) => Some(bound),
@@ -46,7 +50,7 @@ pub fn run(mut plan: Plan, control: &Control) -> Result<(), BridgeError> {
         }
     };
     let publisher = Publisher::open(&plan.maps)?;
-    let mut life = Life::new(plan, publisher, observer, bound);
+    let mut life = Life::new(plan, *limits, publisher, observer, bound);
     let result = life.live(control);
     let closed = life.end();
     result.and(closed)
@@ -55,6 +59,7 @@ pub fn run(mut plan: Plan, control: &Control) -> Result<(), BridgeError> {
 #[derive(Debug)]
 struct Life {
     plan: Plan,
+    limits: Limits,
     bound: Option<cpu::Bound>,
     outlet: Outlet,
     active: Option<Active>,
@@ -63,6 +68,8 @@ struct Life {
     backoff: Backoff,
     next_pin_check: Instant,
     next_mock_reminder: Option<Instant>,
+    /// When the loop last went round.
+    last_turn: Instant,
     /// When the active sampler last had news, or was opened.
     last_news: Instant,
     /// When what was published last must not stand any longer.
@@ -73,6 +80,8 @@ struct Life {
     is_released: bool,
     /// Since the source last had news.
     failures: u32,
+    /// What kept the source from being opened, as it was last said.
+    trouble: Option<String>,
     next_summary: Instant,
 }
 
@@ -80,6 +89,7 @@ struct Life {
 struct Active {
     sampler: Box<dyn Sampler>,
     is_fallback: bool,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -89,24 +99,29 @@ struct Candidate {
 }
 
 impl Life {
-    fn new(plan: Plan, publisher: Publisher, observer: Box<dyn Observer>, bound: Option<cpu::Bound>) -> Self {
+    fn new(plan: Plan, limits: Limits, publisher: Publisher, observer: Box<dyn Observer>, bound: Option<cpu::Bound>) -> Self {
         let now = Instant::now();
         let outlet = Outlet::new(publisher, &plan, observer);
+        // What an earlier bridge left stands for its hold, like the last round of a sampler that died.
+        let withdraw_at = Some(now + outlet.hold());
         Self {
             plan,
+            limits,
             bound,
             outlet,
             active: None,
             candidate: None,
             next_attempt: Some(now),
-            backoff: Backoff::default(),
+            backoff: Backoff::new(&limits),
             next_pin_check: now + PIN_CHECK_INTERVAL,
             next_mock_reminder: None,
+            last_turn: now,
             last_news: now,
-            withdraw_at: None,
+            withdraw_at,
             is_settled: false,
             is_released: false,
             failures: 0,
+            trouble: None,
             next_summary: now + SUMMARY_INTERVAL,
         }
     }
@@ -166,7 +181,7 @@ impl Life {
             self.next_mock_reminder,
             self.active.as_ref().and_then(|active| active.sampler.deadline()),
             self.withdraw_at,
-            self.candidate.as_ref().map(|candidate| candidate.since + OPEN_LIMIT),
+            self.candidate.as_ref().map(|candidate| candidate.since + self.limits.open),
             self.candidate.as_ref().and_then(|candidate| candidate.sampler.deadline()),
         ];
         // A sampler that is not there is stood in for by the control, whose descriptor is waited for anyway.
@@ -182,6 +197,7 @@ impl Life {
     }
 
     fn do_what_is_due(&mut self, now: Instant) -> Result<(), BridgeError> {
+        self.note_turn(now);
         if now >= self.next_pin_check {
             self.next_pin_check = now + PIN_CHECK_INTERVAL;
             self.outlet.check_pins();
@@ -194,23 +210,47 @@ impl Life {
             log::warn!("the published data is still invented: {} cannot be opened", self.plan.source.name);
             self.next_mock_reminder = Some(now + MOCK_REMINDER_INTERVAL);
         }
-        if self.candidate.as_ref().is_some_and(|candidate| now >= candidate.since + OPEN_LIMIT) {
+        if self.candidate.as_ref().is_some_and(|candidate| now >= candidate.since + self.limits.open) {
             self.candidate = None;
-            self.not_opened(OpenError::Failed(format!("it did not open within {} s", OPEN_LIMIT.as_secs())))?;
+            self.not_opened(OpenError::Failed(format!("it did not open within {:?}", self.limits.open)))?;
         }
         if self.next_attempt.is_some_and(|at| now >= at) {
             self.attempt()?;
         }
         if self.withdraw_at.is_some_and(|at| now >= at) {
             self.withdraw_at = None;
-            log::warn!("no device has answered for {:.1} s: the maps are empty until one does", (now - self.last_news).as_secs_f64());
-            self.outlet.withdraw(Phase::Waiting, "no device answers");
+            self.outdated(now);
         }
-        let stuck_limit = STUCK_LIMIT.max(self.plan.poll_interval.saturating_mul(20));
+        let stuck_limit = self.limits.stuck.max(self.plan.poll_interval.saturating_mul(20));
         if self.active.is_some() && now.saturating_duration_since(self.last_news) >= stuck_limit {
-            self.source_gone(&format!("no device has answered for {:.0} s", stuck_limit.as_secs_f64()))?;
+            self.source_gone(&format!("no device has answered for {stuck_limit:?}"))?;
         }
         Ok(())
+    }
+
+    /// Time in which this process did not run is no time in which others did not answer.
+    fn note_turn(&mut self, now: Instant) {
+        let pause = now.saturating_duration_since(self.last_turn);
+        self.last_turn = now;
+        if pause < PIN_CHECK_INTERVAL + PAUSE {
+            return;
+        }
+        log::warn!("the bridge did not run for {:.1} s", pause.as_secs_f64());
+        self.last_news = (self.last_news + pause).min(now);
+        if let Some(candidate) = &mut self.candidate {
+            candidate.since = (candidate.since + pause).min(now);
+        }
+    }
+
+    /// What is in the maps was last confirmed longer ago than it may stand.
+    fn outdated(&mut self, now: Instant) {
+        if self.outlet.phase() == Phase::Publishing {
+            log::warn!("no device has answered for {:.1} s: the maps are empty until one does", (now - self.last_news).as_secs_f64());
+            self.outlet.withdraw(Phase::Waiting, "no device answers");
+        } else {
+            // An earlier bridge's.
+            self.outlet.withdraw(self.outlet.phase(), "the source is being opened");
+        }
     }
 
     fn attempt(&mut self) -> Result<(), BridgeError> {
@@ -218,12 +258,24 @@ impl Life {
         match launch(&mut self.plan.source, &self.bound) {
             Ok(sampler) => self.candidate = Some(Candidate { sampler, since: Instant::now() }),
             Err(source) if self.is_settled => {
-                log::warn!("cannot start the {} sampler: {source}", self.plan.source.name);
+                let failure = OpenError::Failed(chain(&source));
+                self.say_trouble(format!("cannot start the {} sampler: {failure}", self.plan.source.name));
+                self.count_failure(failure)?;
                 self.try_again();
             }
             Err(source) => return Err(BridgeError::Launch { name: self.plan.source.name, source }),
         }
         Ok(())
+    }
+
+    /// What keeps the source from being opened is said when it is news.
+    fn say_trouble(&mut self, text: String) {
+        if self.trouble.as_ref() == Some(&text) {
+            log::debug!("still: {text}");
+        } else {
+            log::warn!("{text}");
+            self.trouble = Some(text);
+        }
     }
 
     fn try_again(&mut self) {
@@ -252,6 +304,7 @@ impl Life {
         self.is_settled = true;
         if !is_fallback {
             self.next_mock_reminder = None;
+            self.trouble = None;
         }
         let kind = match (is_fallback, self.plan.source.is_mock) {
             (true, _) => SourceKind::MockFallback,
@@ -260,46 +313,55 @@ impl Life {
         };
         self.outlet.opened(opened, kind);
         self.last_news = Instant::now();
-        self.active = Some(Active { sampler, is_fallback });
+        self.active = Some(Active { sampler, is_fallback, since: self.last_news });
     }
 
     /// The source could not be opened: the first time, and only then, that may end the bridge.
     fn not_opened(&mut self, error: OpenError) -> Result<(), BridgeError> {
         let name = self.plan.source.name;
         if self.is_settled {
-            log::debug!("{name} cannot be opened yet: {error}");
+            self.say_trouble(format!("{name} cannot be opened: {error}"));
             if matches!(error, OpenError::Failed(_)) {
                 self.count_failure(error)?;
             }
             self.try_again();
             return Ok(());
         }
-        match &mut self.plan.when_unavailable {
+        let text = format!("{name} cannot be opened: {error}");
+        match &self.plan.when_unavailable {
             WhenUnavailable::Fail => return Err(BridgeError::Open { name, source: error }),
             WhenUnavailable::Wait => {
-                log::warn!("{name} cannot be opened: {error}; waiting for it, nothing is published until then");
+                log::warn!("{text}; waiting for it, nothing is published until then");
                 self.is_settled = true;
                 let phase = if matches!(error, OpenError::NotAvailable(_)) { Phase::Idle } else { Phase::Waiting };
-                self.outlet.withdraw(phase, &format!("{name} cannot be opened: {error}"));
+                self.withdraw_at = None;
+                self.outlet.withdraw(phase, &text);
             }
             WhenUnavailable::FallBack(fallback) => {
-                log::warn!("{name} cannot be opened: {error}; THE PUBLISHED DATA IS INVENTED by the {} source until it can", fallback.name);
-                let launched = launch(fallback, &self.bound);
-                let mut sampler = launched.map_err(|source| BridgeError::Launch { name: fallback.name, source })?;
-                let name = fallback.name;
-                match sampler.receive() {
-                    Ok(Event::Opened(opened)) => self.opened(sampler, &opened, true),
-                    Ok(Event::OpenFailed(source)) => return Err(BridgeError::Open { name, source }),
-                    Ok(other) => {
-                        let source = OpenError::Failed(format!("it answered {other:?}"));
-                        return Err(BridgeError::Open { name, source });
-                    }
-                    Err(source) => return Err(BridgeError::Launch { name, source }),
-                }
-                self.next_mock_reminder = Some(Instant::now() + MOCK_REMINDER_INTERVAL);
+                log::warn!("{text}; THE PUBLISHED DATA IS INVENTED by the {} source until it can", fallback.name);
+                self.fall_back()?;
             }
         }
+        self.trouble = Some(text);
         self.try_again();
+        Ok(())
+    }
+
+    fn fall_back(&mut self) -> Result<(), BridgeError> {
+        let WhenUnavailable::FallBack(fallback) = &mut self.plan.when_unavailable else { return Ok(()) };
+        let name = fallback.name;
+        let launched = launch(fallback, &self.bound);
+        let mut sampler = launched.map_err(|source| BridgeError::Launch { name, source })?;
+        match sampler.receive() {
+            Ok(Event::Opened(opened)) => self.opened(sampler, &opened, true),
+            Ok(Event::OpenFailed(source)) => return Err(BridgeError::Open { name, source }),
+            Ok(other) => {
+                let source = OpenError::Failed(format!("it answered {other:?}"));
+                return Err(BridgeError::Open { name, source });
+            }
+            Err(source) => return Err(BridgeError::Launch { name, source }),
+        }
+        self.next_mock_reminder = Some(Instant::now() + MOCK_REMINDER_INTERVAL);
         Ok(())
     }
 
@@ -307,16 +369,17 @@ impl Life {
         let Some(active) = &mut self.active else { return Ok(()) };
         match active.sampler.receive() {
             Ok(Event::Round) => {
-                let round = active.sampler.round();
-                if !round.has_news {
-                    self.outlet.note_silence(round);
+                let outcome = self.outlet.publish(active.sampler.round());
+                if outcome == Outcome::Nothing {
                     return Ok(());
                 }
                 self.last_news = Instant::now();
                 self.withdraw_at = Some(self.last_news + self.outlet.hold());
-                if self.outlet.publish(round) && !active.is_fallback {
-                    self.backoff.reset();
+                if outcome == Outcome::Published && !active.is_fallback {
                     self.failures = 0;
+                    if self.last_news - active.since >= self.limits.steady_after {
+                        self.backoff.reset();
+                    }
                 }
             }
             Ok(Event::SourceGone(what)) => self.source_gone(&what)?,
@@ -328,6 +391,9 @@ impl Life {
 
     /// The driver is gone: what was published is not true any more.
     fn source_gone(&mut self, what: &str) -> Result<(), BridgeError> {
+        if self.active.take_if(|active| active.is_fallback).is_some() {
+            return self.fallback_failed(what);
+        }
         let name = self.plan.source.name;
         log::warn!("{name} is gone: {what}; waiting for it, the maps are empty until then");
         self.active = None;
@@ -340,6 +406,9 @@ impl Life {
 
     /// A sampler that died takes no device with it: its last round stands for its hold.
     fn sampler_died(&mut self, error: &SamplerError) -> Result<(), BridgeError> {
+        if self.active.take_if(|active| active.is_fallback).is_some() {
+            return self.fallback_failed(&chain(error));
+        }
         log::warn!("{}; it is started anew", chain(error));
         self.active = None;
         self.count_failure(OpenError::Failed(chain(error)))?;
@@ -347,10 +416,15 @@ impl Life {
         Ok(())
     }
 
+    fn fallback_failed(&mut self, what: &str) -> Result<(), BridgeError> {
+        log::warn!("the fallback is started anew: {what}");
+        self.fall_back()
+    }
+
     /// Counts what waiting may not mend; news from the source sets the count back.
     fn count_failure(&mut self, source: OpenError) -> Result<(), BridgeError> {
         self.failures += 1;
-        if self.failures < MOST_FAILURES || self.active.is_some() {
+        if self.failures < self.limits.most_failures || self.active.is_some() {
             return Ok(());
         }
         Err(BridgeError::GaveUp { name: self.plan.source.name, attempts: self.failures, source })

@@ -23,6 +23,17 @@ const SHORTEST_HOLD: Duration = Duration::from_millis(500);
 /// A failure that goes on is said again this often, with its count.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
+/// What became of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The maps are equal to it.
+    Published,
+    /// It could not be written.
+    Failed,
+    /// No device has answered, or its answers are from before its hold: there is nothing to publish.
+    Nothing,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceKind {
     Real,
@@ -41,8 +52,10 @@ pub(crate) struct Outlet {
     poll_interval: Duration,
     hold: Duration,
     last_stamp_ns: u64,
-    /// The offset in `gpu_meta`, once we wrote it.
+    /// The offset in `gpu_meta`, an earlier bridge's until we wrote ours.
     published_offset_ns: Option<i64>,
+    /// Devices, a bit each, that were said not to answer.
+    silent: u32,
     left_out_warned: bool,
     failure: Option<Failure>,
     observer: Box<dyn Observer>,
@@ -75,6 +88,7 @@ struct Tally {
 
 impl Outlet {
     pub(crate) fn new(publisher: Publisher, plan: &Plan, observer: Box<dyn Observer>) -> Self {
+        let published_offset_ns = publisher.meta().map(|meta| meta.clock_offset_ns);
         let mut outlet = Self {
             publisher,
             builder: RecordBuilder::default(),
@@ -85,7 +99,8 @@ impl Outlet {
             poll_interval: plan.poll_interval,
             hold: SHORTEST_HOLD.max(plan.poll_interval.saturating_mul(3)),
             last_stamp_ns: 0,
-            published_offset_ns: None,
+            published_offset_ns,
+            silent: 0,
             left_out_warned: false,
             failure: None,
             observer,
@@ -106,6 +121,10 @@ impl Outlet {
         // The sequence is the publisher's.
         outlet.publisher.set_state(|current| *current = GpuBridgeState { sequence: current.sequence, ..state });
         outlet
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
     }
 
     /// How long a device that does not answer keeps its last record.
@@ -147,6 +166,7 @@ impl Outlet {
         };
         let invented = if kind == SourceKind::Real { "" } else { ", INVENTED DATA" };
         self.publishing = format!("publishing {} devices of {}{driver}{invented}", devices.len(), info.name);
+        self.silent = 0;
         // A newly opened source counts from 0.
         self.tally = Tally { skipped_before: 0, time_in_source_before: Duration::ZERO, ..self.tally };
         self.publisher.set_state(|state| {
@@ -164,19 +184,24 @@ impl Outlet {
         });
     }
 
-    /// Makes the maps equal `round`; false when that failed.
-    pub(crate) fn publish(&mut self, round: &Round) -> bool {
+    /// Makes the maps equal `round`, unless none of its devices' readings counts any more.
+    pub(crate) fn publish(&mut self, round: &Round) -> Outcome {
         let now = self.clock.now();
+        if !round.has_news || !round.devices.iter().any(|device| is_held(device, now, self.hold)) {
+            // Nothing is published, but the state says how the devices are.
+            self.describe(round, now);
+            return Outcome::Nothing;
+        }
         match self.try_publish(round, now) {
             Ok(()) => {
                 if let Some(failure) = self.failure.take() {
                     log::info!("publishing works again after {} failures", failure.count);
                 }
-                true
+                Outcome::Published
             }
             Err(error) => {
                 self.note_failure(&error);
-                false
+                Outcome::Failed
             }
         }
     }
@@ -196,18 +221,16 @@ impl Outlet {
         self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
         self.published_offset_ns = Some(now.clock_offset_ns);
         self.describe(round, now);
+        self.note_silent(round, now);
         if self.phase != Phase::Publishing {
             let text = std::mem::take(&mut self.publishing);
+            if self.phase == Phase::Waiting {
+                log::info!("{text}");
+            }
             self.enter(Phase::Publishing, &text);
             self.publishing = text;
         }
         Ok(())
-    }
-
-    /// A round in which no device answered: nothing is published, but the state says how the devices are.
-    pub(crate) fn note_silence(&mut self, round: &Round) {
-        let now = self.clock.now();
-        self.describe(round, now);
     }
 
     fn describe(&mut self, round: &Round, now: Now) {
@@ -236,6 +259,27 @@ impl Outlet {
             state.late_ticks += u64::from(late);
             tally.late += u64::from(late);
         });
+    }
+
+    /// Says which devices do not answer while others do, once each. One that says itself that it is lost has been told of by its lane.
+    fn note_silent(&mut self, round: &Round, now: Now) {
+        for device in &round.devices {
+            let bit = 1_u32.checked_shl(device.index).unwrap_or(0);
+            let is_silent = !device.lost && !is_held(device, now, self.hold);
+            if is_silent && self.silent & bit == 0 {
+                log::warn!(
+                    "device {} has not answered for {:?}: its slot is empty until it does; the others go on",
+                    device.index,
+                    self.hold
+                );
+                self.silent |= bit;
+            } else if !is_silent && self.silent & bit != 0 {
+                if !device.lost {
+                    log::info!("device {} answers again", device.index);
+                }
+                self.silent &= !bit;
+            }
+        }
     }
 
     /// Empties the maps, but for `gpu_meta`, which grows stale; the bridge is in `phase` from now on, for the reason in `text`.

@@ -98,6 +98,11 @@ impl<K: Ord + Copy, V: PartialEq + Copy> Ledger<K, V> {
         std::mem::swap(&mut self.held, &mut self.spare);
     }
 
+    /// Every entry whose value is known.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (K, V)> + '_ {
+        self.held.iter().filter_map(|&(key, value)| Some((key, value?)))
+    }
+
     /// The map was read: it holds `entries`, in any order. A value of None was not readable.
     pub(crate) fn found(&mut self, entries: impl Iterator<Item = (K, Option<V>)>) {
         self.held.clear();

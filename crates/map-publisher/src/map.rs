@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::pin::Pin;
 use crate::state::SharedState;
 use crate::write::{Batches, Failed, read_all};
+use crate::writer::read_single;
 
 const SLOTS: usize = GPU_MAX_DEVICES as usize;
 
@@ -16,23 +17,24 @@ const SLOTS: usize = GPU_MAX_DEVICES as usize;
 #[derive(Debug)]
 pub(crate) struct MetaMap {
     pub(crate) pin: Pin,
-    /// What this publisher wrote last.
-    written: Option<GpuMeta>,
+    /// What the map is known to hold: ours, or an earlier bridge's. None: nothing was ever published in it.
+    held: Option<GpuMeta>,
 }
 
 impl MetaMap {
     pub(crate) fn new(pin: Pin) -> Self {
-        Self { pin, written: None }
+        let held = read_single::<GpuMeta>(&pin.map).filter(|meta| meta.last_update_boottime_ns != 0);
+        Self { pin, held }
     }
 
-    pub(crate) fn written(&self) -> Option<GpuMeta> {
-        self.written
+    pub(crate) fn held(&self) -> Option<GpuMeta> {
+        self.held
     }
 
     pub(crate) fn write(&mut self, meta: &GpuMeta) -> Result<(), PublishError> {
         let result = self.pin.map.update(keys::SINGLE.as_bytes(), meta.as_bytes(), MapFlags::ANY);
         result.map_err(|source| entries(&self.pin, "write", Failed { failed: 1, attempted: 1, source }))?;
-        self.written = Some(*meta);
+        self.held = Some(*meta);
         Ok(())
     }
 }
@@ -130,6 +132,15 @@ impl<K: Record + Ord, V: Record + PartialEq> ProcessMap<K, V> {
             self.ledger.doubt();
         }
         self.ledger.counts()
+    }
+
+    /// Rewrites every entry of known value as `without_sample` makes it; the others are deleted.
+    pub(crate) fn rewrite(&mut self, without_sample: impl Fn(V) -> V) -> Result<(), PublishError> {
+        let round: Vec<(K, V)> = self.ledger.known().map(|(key, value)| (key, without_sample(value))).collect();
+        let written = self.upsert(&round);
+        let result = written.and(self.delete());
+        self.conclude(&round, result.is_ok());
+        result
     }
 
     /// Deletes every entry that is known of.

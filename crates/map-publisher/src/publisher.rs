@@ -121,21 +121,42 @@ impl Publisher {
     /// There is nothing to publish for now: empties the device slots and the per-process maps. `gpu_meta` is left to grow stale. Costs nothing when
     /// they are empty already.
     pub fn withdraw(&mut self) -> Result<(), PublishError> {
-        let devices = self.devices.clear();
-        let processes = self.processes.clear();
-        let process_devices = self.process_devices.clear();
-        devices.and(processes).and(process_devices)
+        self.guarded(|publisher| {
+            let devices = publisher.devices.clear();
+            let processes = publisher.processes.clear();
+            let process_devices = publisher.process_devices.clear();
+            devices.and(processes).and(process_devices)
+        })
     }
 
-    /// The wall clock was stepped: empties the device slots, whose times belong to the old offset, and then puts the new offset (REALTIME less
-    /// BOOTTIME) into `gpu_meta`, with the stamp that it has. To be called before the first round after the step.
+    /// What `gpu_meta` holds: what this publisher wrote last, until then what an earlier bridge left. None: nothing was ever published there.
+    pub fn meta(&self) -> Option<GpuMeta> {
+        self.meta.held()
+    }
+
+    /// The wall clock was stepped: takes what is of the old offset's time out of the maps, and then puts the new offset (REALTIME less BOOTTIME)
+    /// into `gpu_meta`, with the stamp that it has. The device slots are emptied; the processes keep their memory and lose their sample. To be called
+    /// before the first round after the step, also when that is the first of this publisher in adopted maps.
     pub fn step_clock(&mut self, clock_offset_ns: i64) -> Result<(), PublishError> {
-        self.devices.clear()?;
-        match self.meta.written() {
-            Some(written) => self.meta.write(&GpuMeta { clock_offset_ns, ..written }),
-            // What an earlier bridge left there is replaced by the first round.
-            None => Ok(()),
+        let Some(held) = self.meta.held() else { return Ok(()) };
+        self.guarded(|publisher| {
+            publisher.devices.clear()?;
+            publisher.processes.rewrite(without_sample)?;
+            publisher.process_devices.rewrite(without_sample_on_device)?;
+            publisher.meta.write(&GpuMeta { clock_offset_ns, ..held })
+        })
+    }
+
+    /// A change of several maps that is no round: readers of snapshots see all of it or nothing.
+    fn guarded(&mut self, change: impl FnOnce(&mut Self) -> Result<(), PublishError>) -> Result<(), PublishError> {
+        if let Some(state) = &self.state {
+            state.shared.begin_round();
         }
+        let result = change(self);
+        if let Some(state) = &mut self.state {
+            state.shared.end_round(false);
+        }
+        result
     }
 
     /// Changes `gpu_bridge_state` in one step, as readers see it, without a system call. `sequence` and `version` are set here, `rounds` is counted
@@ -174,4 +195,12 @@ impl Publisher {
     pub(crate) fn read_back_next_rounds(&mut self) {
         self.read_back_rounds = READ_BACK_ROUNDS;
     }
+}
+
+fn without_sample(process: GpuPidMetricsAggregated) -> GpuPidMetricsAggregated {
+    GpuPidMetricsAggregated { timestamp_ns: 0, sm_util_pct_max: 0, mem_util_pct_max: 0, ..process }
+}
+
+fn without_sample_on_device(process: GpuPidMetrics) -> GpuPidMetrics {
+    GpuPidMetrics { timestamp_ns: 0, sm_util_pct: 0, mem_util_pct: 0, enc_util_pct: 0, dec_util_pct: 0, ..process }
 }

@@ -9,7 +9,8 @@ use std::{
         unix::process::CommandExt,
     },
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -26,6 +27,8 @@ use crate::SamplerError;
 const PIPE_BYTES: i32 = 1 << 20;
 /// How long to wait for a killed child; one in uninterruptible sleep is left behind.
 const END_LIMIT: Duration = Duration::from_millis(200);
+/// So many that were left behind may be there at a time.
+const MOST_ABANDONED: usize = 3;
 
 /// Starts a child process that samples.
 #[derive(Clone, Debug)]
@@ -33,12 +36,34 @@ pub struct ChildLauncher {
     program: PathBuf,
     arguments: Vec<OsString>,
     withheld: &'static [&'static str],
+    abandoned: Abandoned,
+}
+
+/// Children that were killed and did not end.
+#[derive(Clone, Debug, Default)]
+struct Abandoned(Arc<Mutex<Vec<Child>>>);
+
+impl Abandoned {
+    /// How many are left, those that have ended meanwhile being buried.
+    fn count(&self) -> usize {
+        let mut children = self.lock();
+        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        children.len()
+    }
+
+    fn add(&self, child: Child) {
+        self.lock().push(child);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ChildLauncher {
     /// Children that run `program` with `arguments`, which must lead to [`super::relay`].
     pub fn new(program: PathBuf, arguments: Vec<OsString>) -> Self {
-        Self { program, arguments, withheld: &[] }
+        Self { program, arguments, withheld: &[], abandoned: Abandoned::default() }
     }
 
     /// Keeps these environment variables from the children.
@@ -50,14 +75,19 @@ impl ChildLauncher {
 
 impl Launch for ChildLauncher {
     fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
-        Ok(Box::new(ChildSampler::start(self)?))
+        match self.abandoned.count() {
+            count @ MOST_ABANDONED.. => Err(SamplerError::Abandoned { count }),
+            _ => Ok(Box::new(ChildSampler::start(self)?)),
+        }
     }
 }
 
 /// The parent's end of a sampling child process.
 #[derive(Debug)]
 pub struct ChildSampler {
-    child: Child,
+    /// None only while it is being dropped.
+    child: Option<Child>,
+    abandoned: Abandoned,
     readings: File,
     buffer: Vec<u8>,
     /// What of `buffer` holds bytes that were read and not yet decoded.
@@ -68,7 +98,7 @@ pub struct ChildSampler {
 }
 
 impl ChildSampler {
-    fn start(ChildLauncher { program, arguments, withheld }: &ChildLauncher) -> Result<Self, SamplerError> {
+    fn start(ChildLauncher { program, arguments, withheld, abandoned }: &ChildLauncher) -> Result<Self, SamplerError> {
         let mut command = Command::new(program);
         for name in *withheld {
             command.env_remove(name);
@@ -91,7 +121,15 @@ impl ChildSampler {
         if let Err(errno) = fcntl(&readings, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)) {
             log::debug!("cannot widen the sampler's pipe: {errno}");
         }
-        Ok(Self { child, readings, buffer: vec![0; 16 << 10], filled: 0..0, drained: false, round: Round::default() })
+        Ok(Self {
+            child: Some(child),
+            abandoned: abandoned.clone(),
+            readings,
+            buffer: vec![0; 16 << 10],
+            filled: 0..0,
+            drained: false,
+            round: Round::default(),
+        })
     }
 
     /// Reads what the pipe has; false when that is nothing.
@@ -123,24 +161,24 @@ impl ChildSampler {
     }
 
     fn ended(&mut self) -> SamplerError {
-        let status = match self.wait(END_LIMIT) {
+        let status = match self.child.as_mut().and_then(|child| wait(child, END_LIMIT)) {
             Some(status) => status.to_string(),
             None => "its pipe closed".to_owned(),
         };
         SamplerError::Ended { status }
     }
+}
 
-    /// The child's exit status, waited for not longer than `limit`.
-    fn wait(&mut self, limit: Duration) -> Option<std::process::ExitStatus> {
-        let deadline = Instant::now() + limit;
-        loop {
-            match self.child.try_wait() {
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
-                Ok(status) => return status,
-                Err(error) => {
-                    log::debug!("cannot wait for the sampler process: {error}");
-                    return None;
-                }
+/// A child's exit status, waited for not longer than `limit`.
+fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+            Ok(status) => return status,
+            Err(error) => {
+                log::debug!("cannot wait for the sampler process: {error}");
+                return None;
             }
         }
     }
@@ -170,7 +208,6 @@ impl Sampler for ChildSampler {
                         Message::SourceGone(what) => return Ok(Event::SourceGone(what)),
                     }
                 }
-                None if has_round && self.filled.is_empty() => return Ok(Event::Round),
                 None => {
                     if !self.fill()? {
                         return Ok(if has_round { Event::Round } else { Event::Nothing });
@@ -187,15 +224,17 @@ impl Sampler for ChildSampler {
 
 impl Drop for ChildSampler {
     fn drop(&mut self) {
-        if let Ok(Some(_)) = self.child.try_wait() {
+        let Some(mut child) = self.child.take() else { return };
+        if let Ok(Some(_)) = child.try_wait() {
             return;
         }
-        if let Err(error) = self.child.kill() {
-            log::warn!("cannot end the sampler process {}: {error}", self.child.id());
+        if let Err(error) = child.kill() {
+            log::warn!("cannot end the sampler process {}: {error}", child.id());
         }
-        if self.wait(END_LIMIT).is_none() {
+        if wait(&mut child, END_LIMIT).is_none() {
             // In uninterruptible sleep not even SIGKILL reaches it.
-            log::warn!("the sampler process {} does not end and is left behind", self.child.id());
+            log::warn!("the sampler process {} does not end and is left behind", child.id());
+            self.abandoned.add(child);
         }
     }
 }

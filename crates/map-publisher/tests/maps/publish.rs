@@ -195,19 +195,50 @@ fn withdrawing_before_the_first_round_removes_what_an_earlier_bridge_left() {
     check_published(bpffs.path(), &Records { meta: records.meta, ..Records::default() });
 }
 
+/// A round as it is while its clock step is under way: no device, processes with their memory alone, another offset.
+fn stepped(records: &Records, clock_offset_ns: i64) -> Records {
+    let mut stepped = Records { meta: GpuMeta { clock_offset_ns, ..records.meta }, ..records.clone() };
+    stepped.devices = Records::default().devices;
+    stepped.processes.iter_mut().for_each(|(_, process)| process.timestamp_ns = 0);
+    stepped.process_devices.iter_mut().for_each(|(_, process)| process.timestamp_ns = 0);
+    stepped
+}
+
 #[test]
-fn a_clock_step_empties_the_slots_and_changes_the_offset_alone() {
+fn a_clock_step_takes_the_old_time_out_of_the_maps_and_changes_the_offset() {
     let bpffs = Bpffs::mount();
     let mut publisher = open(bpffs.path());
     publisher.step_clock(-1).unwrap();
     assert_eq!(published(bpffs.path()).meta, GpuMeta::default(), "there is no round yet that it could belong to");
-    let records = round(1, [1, 2]);
+    let mut records = round(1, [1, 2]);
+    records.processes[1].1.sm_util_pct_max = 40;
+    records.process_devices[1].1.sm_util_pct = 40;
+    records.process_devices[1].1.enc_util_pct = 3;
     publisher.publish(&records).unwrap();
     publisher.step_clock(-3_600_000_000_000).unwrap();
-    let meta = GpuMeta { clock_offset_ns: -3_600_000_000_000, ..records.meta };
-    check_published(bpffs.path(), &Records { meta, devices: Records::default().devices, ..records.clone() });
+    let mut expected = stepped(&records, -3_600_000_000_000);
+    expected.processes[1].1.sm_util_pct_max = 0;
+    expected.process_devices[1].1.sm_util_pct = 0;
+    expected.process_devices[1].1.enc_util_pct = 0;
+    check_published(bpffs.path(), &expected);
     publisher.publish(&records).unwrap();
     check_published(bpffs.path(), &records);
+}
+
+#[test]
+fn a_clock_step_between_two_bridges_is_one_for_the_second() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.path());
+    assert_eq!(publisher.meta(), None);
+    let records = round(1, [1, 2]);
+    publisher.publish(&records).unwrap();
+    drop(publisher);
+    let mut successor = open(bpffs.path());
+    assert_eq!(successor.meta(), Some(records.meta));
+    successor.step_clock(7).unwrap();
+    check_published(bpffs.path(), &stepped(&records, 7));
+    successor.publish(&round(2, [2])).unwrap();
+    check_published(bpffs.path(), &round(2, [2]));
 }
 
 #[test]
