@@ -31,7 +31,7 @@ pub struct Cadence {
 #[derive(Clone, Debug, Default)]
 struct Timetable {
     asks: u32,
-    last_asked_ns: Option<u64>,
+    due_ns: Option<f64>,
     cost_ns: f64,
     period_ns: f64,
     not_supported: bool,
@@ -46,21 +46,18 @@ impl Cadence {
     /// Whether `probe` is to be asked now; `period` is the shortest at which its answer can change.
     pub fn is_due(&mut self, probe: usize, period: Duration, now_ns: u64) -> bool {
         self.probes[probe].period_ns = period.as_nanos() as f64;
-        let Timetable { not_supported, last_asked_ns, .. } = self.probes[probe];
+        let Timetable { not_supported, due_ns, .. } = self.probes[probe];
         if not_supported {
             return false;
         }
-        let Some(last) = last_asked_ns else { return true };
-        let interval = self.interval_ns(probe);
-        let early = if interval <= self.poll_interval_ns { EARLY_EVERY_TICK } else { EARLY_MULTIPLE };
-        now_ns.saturating_sub(last) as f64 >= interval - early * self.poll_interval_ns
+        let early = if self.interval_ns(probe) <= self.poll_interval_ns { EARLY_EVERY_TICK } else { EARLY_MULTIPLE };
+        due_ns.is_none_or(|due_ns| now_ns as f64 >= due_ns - early * self.poll_interval_ns)
     }
 
     /// Takes note of an ask that began at `asked_ns` and took `cost`.
     pub fn asked(&mut self, probe: usize, asked_ns: u64, cost: Duration) {
         let timetable = &mut self.probes[probe];
         let cost_ns = cost.as_nanos() as f64;
-        timetable.last_asked_ns = Some(asked_ns);
         timetable.cost_ns = match timetable.asks {
             0 => cost_ns,
             asks if asks < LEARNING_ASKS => timetable.cost_ns.min(cost_ns),
@@ -70,12 +67,17 @@ impl Cadence {
             }
         };
         timetable.asks = timetable.asks.saturating_add(1);
+        let due_ns = timetable.due_ns;
+        // Counted from when it was due, not from the tick that came after: an interval of 1.1 ticks is not one of 2.
+        let asked_ns = asked_ns as f64;
+        let next_ns = due_ns.unwrap_or(asked_ns) + self.interval_ns(probe);
+        self.probes[probe].due_ns = Some(next_ns.max(asked_ns));
     }
 
     /// Everything that is supported is due now: what was answered before does not count any more.
     pub fn ask_everything(&mut self) {
         for timetable in &mut self.probes {
-            timetable.last_asked_ns = None;
+            timetable.due_ns = None;
         }
     }
 
@@ -161,9 +163,30 @@ mod tests {
     #[test]
     fn dear_probes_are_asked_as_often_as_their_share_allows() {
         check((200, 0), 1000..=1000);
-        check((1_700, 0), 195..=205);
-        check((4_500, 0), 80..=95);
-        check((21_000, 0), 18..=24);
+        check((1_700, 0), 230..=245);
+        check((4_500, 0), 87..=95);
+        check((21_000, 0), 19..=24);
+    }
+
+    #[test]
+    fn an_interval_between_one_tick_and_two_is_kept_on_average() {
+        // 0.44 ms ÷ 0.4 % is 110 ms.
+        check((440, 0), 905..=915);
+    }
+
+    #[test]
+    fn after_a_long_pause_nothing_is_made_up() {
+        let mut cadence = Cadence::new(1, Duration::from_millis(100), true);
+        cadence.asked(0, 0, Duration::from_micros(1));
+        let mut asks = 0;
+        for tick in 600..610 {
+            let now = tick * 100 * MS;
+            if cadence.is_due(0, Duration::from_millis(300), now) {
+                cadence.asked(0, now, Duration::from_micros(1));
+                asks += 1;
+            }
+        }
+        assert!(asks <= 5, "asked {asks} times in a second");
     }
 
     #[test]
