@@ -13,8 +13,9 @@ use clap::{
 };
 
 use crate::{
-    interval::PollInterval,
+    interval::{MaxAge, PollInterval},
     normalise::{self, Normal},
+    pin_access::{PinGroup, PinMode},
     usage::UsageError,
 };
 
@@ -38,6 +39,8 @@ Examples:
       in a container that has the host's file system mounted at /host
   gpu-ebpf-bridge --dump
       print what the maps hold now
+  gpu-ebpf-bridge --health
+      say in one line, and by the exit status, whether what they hold may be believed
 
 Signals:
   SIGINT, SIGTERM  empty and unpin the maps (unless --keep-pins) and end within a second;
@@ -48,7 +51,9 @@ Signals:
 Exit status:
   0  ended as asked
   1  failed; the message on standard error says what, and what helps
-  2  the command line cannot be used; nothing was touched";
+  2  the command line cannot be used; nothing was touched
+  3  with --health: stale; the bridge is gone, stuck or waiting for a driver
+  4  with --health: there are no maps";
 
 /// The values of the flags.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
@@ -91,6 +96,22 @@ pub struct Args {
     /// Print what the maps hold and exit; polls nothing and disturbs nobody.
     #[arg(long, help_heading = MAPS)]
     pub dump: bool,
+
+    /// Say in one line whether the maps are fresh and exit: 0 publishing, or idle by design; 3 stale; 4 no maps.
+    #[arg(long, help_heading = MAPS)]
+    pub health: bool,
+
+    /// For --health: how old the newest round may be [default: 1s or 3 poll intervals, whichever is longer].
+    #[arg(long, value_name = "DURATION", value_parser = text(MaxAge::parse), help_heading = MAPS)]
+    pub health_max_age: Option<MaxAge>,
+
+    /// Permissions of the pins, octal, as in 0640 [default: 0600; pins of others keep theirs].
+    #[arg(long, value_name = "MODE", value_parser = text(PinMode::parse), help_heading = MAPS)]
+    pub pin_mode: Option<PinMode>,
+
+    /// Group of the pins, a name or a number [default: the process's; pins of others keep theirs].
+    #[arg(long, value_name = "GROUP", value_parser = text(PinGroup::parse), help_heading = MAPS)]
+    pub pin_group: Option<PinGroup>,
 
     /// Absolute path where the host's file system, or part of it, is mounted [default: none].
     #[arg(long, value_name = "DIR", value_parser = path(host), value_hint = ValueHint::DirPath, help_heading = HOST)]
@@ -225,6 +246,9 @@ impl Args {
         }
         if self.idle_if_no_gpu && self.mode == Mode::Mock {
             warnings.push("--idle-if-no-gpu has no effect in mode mock".to_owned());
+        }
+        if let Some(mode) = self.pin_mode.filter(|mode| mode.lets_others_write()) {
+            warnings.push(format!("--pin-mode {mode} lets others than the bridge write to the maps; readers need no more than 0644"));
         }
         warnings
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bridge::{
-    Control, MapOptions, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
+    Control, MapOptions, Observer, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
     clock::{Clock, SystemClock},
     sampler::{ChildLauncher, LaneLauncher, Launch, Sampler},
 };
@@ -15,9 +15,11 @@ use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 use telemetry::mock::MockSource;
 
 use crate::{
-    Error,
+    Error, PinGroup, PinMode,
     args::{Args, Mode},
-    exit, host_devices, logging, sampler_child,
+    chain, exit, host_devices, logging,
+    notify::{self, Manager, Notifier},
+    preflight, privileges, sampler_child,
     signals::{GRACE, Request, Signals},
 };
 
@@ -29,8 +31,11 @@ const DEV: &str = "/dev";
 
 /// Runs until a signal.
 pub(crate) fn run(args: &Args) -> Result<i32, Error> {
+    let group = args.pin_group.as_ref().map(PinGroup::gid).transpose()?;
     let signals = Signals::block().map_err(Error::Signals)?;
     logging::start(args.log_level.into())?;
+    // Before the first thread: each has capabilities of its own.
+    privileges::keep_what_the_maps_need();
     let control = Control::new().map_err(Error::Signals)?;
     let asked = control.clone();
     let ask = move |request| match request {
@@ -41,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<i32, Error> {
     // Before the first line of the log, which may be a pipe that nobody reads. Not joined: it waits for signals until the process ends.
     drop(signals.watch(GRACE, ask, |status| exit::now(status)).map_err(Error::Signals)?);
 
-    for warning in args.warnings() {
+    for warning in args.warnings().into_iter().chain(preflight::pid_namespace_warning()) {
         log::warn!("{warning}");
     }
     if let Some(host_path) = args.host_path.as_deref().filter(|path| !path.is_dir()) {
@@ -51,8 +56,29 @@ pub(crate) fn run(args: &Args) -> Result<i32, Error> {
         host_devices::link(host_path, Path::new(DEV)).log(host_path);
     }
 
-    bridge::run(plan(args), &control)?;
-    Ok(0)
+    let mut plan = plan(args);
+    plan.maps.pin_mode = args.pin_mode.map(PinMode::bits);
+    plan.maps.pin_group = group;
+    match bridge::run(plan, &control) {
+        Ok(()) => Ok(0),
+        Err(error) => {
+            let remedy = preflight::remedy(&error, &args.pin_dir);
+            Err(Error::Bridge { error, remedy })
+        }
+    }
+}
+
+/// Who is told how the bridge is. That a service manager cannot be told is its loss, not the maps'.
+fn observer(args: &Args) -> Box<dyn Observer> {
+    let manager = Manager::from_environment();
+    match Notifier::new(&manager, args.idle_if_no_gpu) {
+        Ok(Some(notifier)) => Box::new(notifier),
+        Ok(None) => Box::new(Unobserved),
+        Err(error) => {
+            log::warn!("{}", chain(&error));
+            Box::new(Unobserved)
+        }
+    }
 }
 
 fn plan(args: &Args) -> Plan {
@@ -71,12 +97,13 @@ fn plan(args: &Args) -> Plan {
         clock,
         source,
         when_unavailable,
-        observer: Box::new(Unobserved),
+        observer: observer(args),
     }
 }
 
 fn nvml(args: &Args) -> Source {
-    let child = ChildLauncher::new(PathBuf::from(THIS_PROGRAM), sampler_child::arguments(args));
+    // The service manager hears from the daemon alone.
+    let child = ChildLauncher::new(PathBuf::from(THIS_PROGRAM), sampler_child::arguments(args)).without_environment(&notify::ENVIRONMENT);
     let launcher: Box<dyn Launch> = match devices_from(args) {
         Some(host_path) => Box::new(Linking { child, host_path: host_path.to_owned() }),
         None => Box::new(child),

@@ -23,9 +23,17 @@ pub enum Error {
     /// No descriptor or thread for the signals.
     #[error("cannot arrange for signals")]
     Signals(#[source] io::Error),
+    /// `--health` could not tell the time.
+    #[error("cannot read CLOCK_BOOTTIME")]
+    Clock(#[source] io::Error),
     /// The bridge ended with an error.
-    #[error(transparent)]
-    Bridge(#[from] BridgeError),
+    #[error("{}{}", chain(.error), .remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+    Bridge {
+        /// What failed.
+        error: BridgeError,
+        /// What of this process's surroundings is to be mended, where that can be seen.
+        remedy: Option<String>,
+    },
     /// The sampling child process ended with an error.
     #[error("the sampler cannot go on")]
     Relay(#[source] SamplerError),
@@ -36,7 +44,7 @@ impl Error {
     pub const fn exit_status(&self) -> i32 {
         match self {
             Self::Usage(_) => 2,
-            Self::Output(_) | Self::Log(_) | Self::Signals(_) | Self::Bridge(_) | Self::Relay(_) => 1,
+            Self::Output(_) | Self::Log(_) | Self::Signals(_) | Self::Clock(_) | Self::Bridge { .. } | Self::Relay(_) => 1,
         }
     }
 }

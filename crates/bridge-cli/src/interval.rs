@@ -63,6 +63,30 @@ impl PollInterval {
     }
 }
 
+/// How old the newest round may be, for `--health`: more than zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxAge(Duration);
+
+impl MaxAge {
+    /// Reads a Go duration.
+    ///
+    /// # Errors
+    /// When it is none, or not greater than zero.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        const ACCEPTED: &str = "accepted: a duration such as 500ms, 1.5s or 1m30s (units: ns, us, ms, s, m, h)";
+        match duration::parse(text).map(u64::try_from) {
+            Ok(Ok(nanoseconds)) if nanoseconds > 0 => Ok(Self(Duration::from_nanos(nanoseconds))),
+            Ok(_) => Err(format!("must be greater than zero; {ACCEPTED}")),
+            Err(error) => Err(format!("{error}; {ACCEPTED}")),
+        }
+    }
+
+    /// The age.
+    pub const fn get(self) -> Duration {
+        self.0
+    }
+}
+
 impl fmt::Display for PollInterval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)

@@ -5,10 +5,15 @@ mod daemon;
 pub mod duration;
 mod error;
 pub mod exit;
+mod health;
 pub mod host_devices;
 mod interval;
 pub mod logging;
 mod normalise;
+pub mod notify;
+mod pin_access;
+mod preflight;
+mod privileges;
 mod sampler_child;
 pub mod signals;
 mod usage;
@@ -20,7 +25,8 @@ use std::{
 };
 
 pub use error::{Error, chain};
-pub use interval::{IntervalError, PollInterval};
+pub use interval::{IntervalError, MaxAge, PollInterval};
+pub use pin_access::{PinGroup, PinMode};
 pub use usage::UsageError;
 
 use crate::args::{Args, Request};
@@ -39,6 +45,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Error> 
         Request::Help => printed(args::command().print_help()),
         Request::Run(args) if args.version => printed(writeln!(io::stdout(), "gpu-ebpf-bridge {}", env!("CARGO_PKG_VERSION"))),
         Request::Run(args) if args.dump => dump(&args.pin_dir),
+        Request::Run(args) if args.health => health(&args),
         Request::Run(args) => daemon::run(&args),
     }
 }
@@ -50,6 +57,12 @@ fn printed(result: io::Result<()>) -> Result<i32, Error> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(0),
         Err(error) => Err(Error::Output(error)),
     }
+}
+
+fn health(args: &Args) -> Result<i32, Error> {
+    let verdict = health::look(&args.pin_dir, args.health_max_age.map(MaxAge::get)).map_err(Error::Clock)?;
+    printed(writeln!(io::stdout(), "{verdict}"))?;
+    Ok(verdict.exit_status())
 }
 
 fn dump(pin_dir: &Path) -> Result<i32, Error> {

@@ -8,12 +8,15 @@ use bridge::{
 };
 use clap::ValueEnum;
 use nix::sys::prctl;
+use telemetry::{OpenError, OpenSource, TelemetrySource};
 use telemetry_nvml::{LibraryChoice, NvmlOptions, NvmlSource};
 
 use crate::{
     Error,
     args::{Args, Request},
     logging,
+    preflight::Driver,
+    privileges,
 };
 
 /// What a command line begins with that is not a person's.
@@ -41,10 +44,11 @@ pub(crate) fn arguments(args: &Args) -> Vec<OsString> {
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Error> {
     let Request::Run(args) = Args::parse_from_go(arguments)? else { return Ok(0) };
     logging::start(args.log_level.into())?;
+    privileges::keep_what_the_library_needs();
     if let Err(errno) = prctl::set_name(c"gpu-sampler") {
         log::debug!("cannot name the sampler process: {errno}");
     }
-    let mut source = source(&args);
+    let mut source = Explaining { source: source(&args), driver: Driver::of(args.host_path.as_deref()) };
     let options = RelayOptions { poll_interval: args.poll_interval.effective(), clock: Arc::new(SystemClock) };
     relay(&mut source, &options).map_err(Error::Relay)?;
     Ok(0)
@@ -57,6 +61,29 @@ fn source(args: &Args) -> NvmlSource {
         (None, None) => LibraryChoice::Search,
     };
     NvmlSource::new(NvmlOptions { library })
+}
+
+/// Says, when NVML does not open, what of the machine stands in its way.
+struct Explaining {
+    source: NvmlSource,
+    driver: Driver,
+}
+
+impl TelemetrySource for Explaining {
+    fn open(&mut self) -> Result<OpenSource, OpenError> {
+        let explained = |text| match self.driver.obstacle() {
+            Some(obstacle) => format!("{text}; {obstacle}"),
+            None => text,
+        };
+        self.source.open().map_err(|error| match error {
+            OpenError::NotAvailable(text) => OpenError::NotAvailable(explained(text)),
+            OpenError::Failed(text) => OpenError::Failed(explained(text)),
+        })
+    }
+
+    fn is_free(&self) -> bool {
+        self.source.is_free()
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,14 @@ pub enum UsageError {
     /// `--symlink-nvidia-devs` without `--host-path`.
     #[error("--symlink-nvidia-devs needs --host-path=DIR, the directory where the host's file system is mounted")]
     SymlinkWithoutHostPath,
+    /// `--pin-group` names a group that there is not.
+    #[error("--pin-group {name:?}: {problem}; accepted: a group of this machine (in a container: of its image), or a number")]
+    NoSuchGroup {
+        /// The group.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// What clap found and we have no words for.
     #[error("{0}")]
     Refused(String),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bridge_cli::{
-    PollInterval, UsageError,
+    PinGroup, PinMode, PollInterval, UsageError,
     args::{Args, LogLevel, Mode, Request, command},
 };
 use proptest::{collection::vec, prelude::any, proptest, sample::select};
@@ -65,6 +65,7 @@ fn without_flags_the_defaults_hold() {
     assert_eq!(args.pin_dir, Path::new("/sys/fs/bpf"));
     assert_eq!(args.log_level, LogLevel::Info);
     assert_eq!((args.host_path.as_ref(), args.nvml_library_path.as_ref()), (None, None));
+    assert_eq!((args.health, args.health_max_age, args.pin_mode, args.pin_group.as_ref()), (false, None, None, None));
     assert!(!(args.keep_pins || args.dump || args.symlink_nvidia_devs || args.idle_if_no_gpu || args.version));
     assert_eq!(args.warnings(), Vec::<String>::new());
     assert_eq!(run(&["--"]), args);
@@ -203,6 +204,27 @@ fn bad_values_are_refused_with_the_flag_the_value_and_what_is_accepted() {
 }
 
 #[test]
+fn health_and_access_are_read_in_every_form_and_bad_values_refused() {
+    check("health-max-age", "1.5s", |args| args.health_max_age.map(bridge_cli::MaxAge::get) == Some(Duration::from_millis(1500)));
+    check("pin-mode", "0640", |args| args.pin_mode.map(PinMode::bits) == Some(0o640));
+    check("pin-group", "gpu", |args| args.pin_group == Some(PinGroup::Name("gpu".to_owned())));
+    check("pin-group", "44", |args| args.pin_group == Some(PinGroup::Id(44)));
+    let args = run(&["-health", "--pin-group=44", "--pin-mode", "0644", "--pin-mode=600"]);
+    assert!(args.health && args.pin_mode.map(PinMode::bits) == Some(0o600));
+    for (flag, value) in [
+        ("--health-max-age", "0"),
+        ("--health-max-age", "-1s"),
+        ("--health-max-age", "5"),
+        ("--pin-mode", "rw"),
+        ("--pin-mode", "0400"),
+        ("--pin-mode", "-1"),
+        ("--pin-group", ""),
+    ] {
+        check_refused(&[flag, value], &[flag, "accepted:"]);
+    }
+}
+
+#[test]
 fn linking_needs_a_host_path() {
     for arguments in [&["--symlink-nvidia-devs"][..], &["--symlink-nvidia-devs", "--host-path="], &["--symlink-nvidia-devs", "--dump"]] {
         check_refused(arguments, &["--symlink-nvidia-devs", "--host-path"]);
@@ -278,6 +300,8 @@ fn odd_but_accepted_combinations_draw_a_warning() {
     check(&["--idle-if-no-gpu"], &["--idle-if-no-gpu has no effect in mode auto"]);
     check(&["--idle-if-no-gpu", "--mode=mock"], &["--idle-if-no-gpu has no effect in mode mock"]);
     check(&["--idle-if-no-gpu", "--mode=real"], &[]);
+    check(&["--pin-mode=0620"], &["--pin-mode 0620 lets others than the bridge write"]);
+    check(&["--pin-mode=0644"], &[]);
 }
 
 #[test]
