@@ -21,6 +21,18 @@
 //! # }
 //! ```
 //!
+//! In the scenario's file only what differs is said; what is not said is not supported:
+//!
+//! ```json
+//! {"devices": [{
+//!     "name": "NVIDIA A100-SXM4-40GB", "temperature_c": 44, "power_mw": {"error": 999},
+//!     "memory": {"total": 42949672960, "used": 1073741824, "reserved": 543162368},
+//!     "processes": [{"pid": 4711, "lists": ["compute"], "used_memory": 1073741824,
+//!                    "activity": {"periodic": {"period_ms": 1000, "loads": [{"sm": 70, "mem": 30}]}}}],
+//!     "faults": [{"call": "nvmlDeviceGetFanSpeed", "effect": {"return": 15}, "after_calls": 10}]
+//! }]}
+//! ```
+//!
 //! The library looks for its scenario in [`SCENARIO_VARIABLE`], else beside the file that it was loaded from, and takes up changes within
 //! 2 ms of the next call. It keeps its account in [`STATS_VARIABLE`], else beside itself.
 //!

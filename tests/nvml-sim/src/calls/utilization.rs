@@ -64,17 +64,18 @@ fn rows(
 }
 
 fn newer_than(device: &Device, utilization: &ProcessUtilization, last_seen_us: u64, now_us: u64) -> Vec<(u32, Sample)> {
-    let raw = utilization.raw_rows.iter().map(|row| (row.pid, row.sample));
     // lastSeen 0 asks for each process's last sample, not for all of them.
     let every = utilization.every_sample && last_seen_us > 0;
-    let sampled = device.processes.iter().flat_map(|process| {
-        let samples = match &process.activity {
-            Activity::Samples(samples) if every => samples.iter().filter(|sample| sample.at_us > last_seen_us).copied().collect(),
-            activity => activity.newest(last_seen_us, now_us).into_iter().collect::<Vec<_>>(),
-        };
-        samples.into_iter().map(|sample| (process.pid, sample))
-    });
-    raw.chain(sampled).collect()
+    let mut rows: Vec<_> = utilization.raw_rows.iter().map(|row| (row.pid, row.sample)).collect();
+    for process in &device.processes {
+        match &process.activity {
+            Activity::Samples(samples) if every => {
+                rows.extend(samples.iter().filter(|sample| sample.at_us > last_seen_us).map(|sample| (process.pid, *sample)));
+            }
+            activity => rows.extend(activity.newest(last_seen_us, now_us).map(|sample| (process.pid, sample))),
+        }
+    }
+    rows
 }
 
 fn old_row(pid: u32, sample: &Sample) -> nvmlProcessUtilizationSample_t {

@@ -58,3 +58,10 @@ fn older_memory_call_counts_reserved_as_used() {
     let memory = super::Memory { total: 100, used: 30, reserved: 10 };
     assert_eq!(memory.free(), 60);
 }
+
+#[test]
+fn the_documented_scenario_is_one() {
+    let text = include_str!("../lib.rs");
+    let json = text.split("```json").nth(1).unwrap().split("```").next().unwrap().replace("//!", "");
+    assert_eq!(parse(&json).unwrap().devices[0].processes[0].pid, 4711);
+}

@@ -61,6 +61,19 @@ fn wrong_version_words_are_refused_as_seen() {
 }
 
 #[test]
+fn the_older_pci_call_leaves_the_younger_member_alone() {
+    let nvml = Nvml::start(&Scenario::new().device(Device::a100()));
+    for (symbol, written) in [("nvmlDeviceGetPciInfo_v2", 36), ("nvmlDeviceGetPciInfo_v3", 68)] {
+        let function = nvml.function::<unsafe extern "C" fn(nvmlDevice_t, *mut u8) -> nvmlReturn_t>(symbol);
+        let mut bytes = [0xee_u8; 80];
+        // SAFETY: the struct has 68 bytes.
+        assert_eq!(unsafe { function(nvml.device(0), bytes.as_mut_ptr()) }, Code::SUCCESS);
+        assert_eq!(&bytes[..12], b"0000:01:00.0");
+        assert!(bytes[..written].iter().all(|byte| *byte != 0xee) && bytes[written..].iter().all(|byte| *byte == 0xee), "{symbol}");
+    }
+}
+
+#[test]
 fn a_name_in_broken_utf8_comes_as_it_is() {
     let nvml = Nvml::start(&Scenario::new().device(Device::a100().name(&b"\xf8RTX"[..])));
     assert_eq!(nvml.text("nvmlDeviceGetName", nvml.device(0), 96).unwrap(), b"\xf8RTX");
