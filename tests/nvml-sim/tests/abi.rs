@@ -10,7 +10,7 @@ use nvml_sim::{
 
 #[test]
 fn types_constants_and_signatures_are_those_of_nvml_h() {
-    let files = nvidia::fetch(&nvidia::target_directory().unwrap()).unwrap();
+    let files = nvidia::fetch(&nvidia::target_directory().unwrap()).unwrap_or_else(|error| panic!("{error}"));
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("check.c");
     let text = c_check(&prototypes());

@@ -78,7 +78,7 @@ fn mig() -> Device {
 }
 
 fn read(scenario: &Scenario) -> Value {
-    let files = nvidia::fetch(&nvidia::target_directory().unwrap()).unwrap();
+    let files = nvidia::fetch(&nvidia::target_directory().unwrap()).unwrap_or_else(|error| panic!("{error}"));
     let directory = tempfile::tempdir().unwrap();
     let installed = library::install(directory.path(), &[]).unwrap();
     installed.play(scenario).unwrap();
