@@ -143,3 +143,15 @@ impl Launch for Linking {
         self.child.launch()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::process_exists;
+
+    #[test]
+    fn a_process_exists_whoever_it_belongs_to() {
+        assert!(process_exists(std::process::id()) && process_exists(1));
+        // Beyond what the kernel gives out.
+        assert!(![1 << 22, i32::MAX.unsigned_abs(), u32::MAX].into_iter().any(process_exists));
+    }
+}

@@ -1,16 +1,68 @@
-//! The log: one line an event, on standard error.
+//! The log: one line an event, on standard error, and no flood.
 
-use std::io::Write as _;
+mod flood;
 
-use env_logger::{Target, WriteStyle, fmt::Formatter};
-use log::{LevelFilter, Record, SetLoggerError};
+use std::{
+    io::Write as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use env_logger::{Logger, Target, WriteStyle, fmt::Formatter};
+use log::{Level, LevelFilter, Log, Metadata, Record, SetLoggerError};
+
+use self::flood::{Floods, Site};
 
 /// Starts the log. The level comes from the flag alone; `RUST_LOG` is not consulted.
 ///
 /// # Errors
 /// When a log was started before.
 pub fn start(level: LevelFilter) -> Result<(), SetLoggerError> {
-    env_logger::Builder::new().filter_level(level).target(Target::Stderr).write_style(WriteStyle::Auto).format(line).try_init()
+    let inner = env_logger::Builder::new().filter_level(level).target(Target::Stderr).write_style(WriteStyle::Auto).format(line).build();
+    log::set_boxed_logger(Box::new(Dammed { inner, floods: Mutex::default() }))?;
+    log::set_max_level(level);
+    Ok(())
+}
+
+/// A log that leaves out, and counts, what one place in the program says over and over. Debug and trace are asked for to see everything.
+struct Dammed {
+    inner: Logger,
+    floods: Mutex<Floods>,
+}
+
+impl Dammed {
+    /// Never held while something is written, which can hang.
+    fn floods(&self) -> MutexGuard<'_, Floods> {
+        self.floods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log for Dammed {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.inner.enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let (Some(file), Some(number)) = (record.file_static(), record.line()) else { return self.inner.log(record) };
+        if record.level() >= Level::Debug || !self.inner.matches(record) {
+            return self.inner.log(record);
+        }
+        let now = Instant::now();
+        let site = Site { file, line: number, level: record.level() };
+        let over = self.floods().over(now);
+        for summary in over {
+            let metadata = Metadata::builder().level(summary.level).target(record.target()).build();
+            self.inner.log(&Record::builder().metadata(metadata).args(format_args!("{summary}")).build());
+        }
+        let admitted = self.floods().admit(site, now, record.args());
+        if admitted {
+            self.inner.log(record);
+        }
+    }
+
+    fn flush(&self) {
+        self.inner.flush();
+    }
 }
 
 /// `2025-01-31T12:00:00.000Z INFO  message`; further lines of a message are indented.
