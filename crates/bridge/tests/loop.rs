@@ -7,7 +7,7 @@ mod common;
 use std::{thread, time::Duration};
 
 use bridge::{BridgeError, WhenUnavailable};
-use common::{INTERVAL, Mood, Running, Script, source, stamp, wait_for};
+use common::{INTERVAL, Mood, Running, Script, fall_back_to, stamp, wait_for};
 use map_reader::{DevicePhase, Phase, Reader, Source};
 use test_support::{Bpffs, eventually};
 
@@ -159,7 +159,7 @@ fn the_fallback_is_published_until_the_real_source_opens() {
         state.closed = Some("no GPU");
         state.processes = vec![(77, 1)];
     });
-    let running = Running::start(&real, WhenUnavailable::FallBack(source(&invented, true)));
+    let running = Running::start(&real, fall_back_to(&invented));
     let reader = running.reader();
     wait_for(&reader, &[0, 1, 2], &[PID]);
     assert_eq!(reader.state().unwrap().source(), Source::MockFallback);

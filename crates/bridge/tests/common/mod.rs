@@ -8,12 +8,16 @@ use std::{
     time::Duration,
 };
 
-use bridge::{BridgeError, Control, Plan, Source, Unobserved, WhenUnavailable, clock::SystemClock, sampler::LaneLauncher};
+use bridge::{
+    BridgeError, Control, Limits, Plan, Source, Unobserved, WhenUnavailable,
+    clock::{Clock, SystemClock},
+    sampler::LaneLauncher,
+};
 use map_publisher::Options;
-use map_reader::{Order, Reader, boottime_now_ns};
+use map_reader::{Order, Reader};
 use telemetry::{
-    Answer, Device, DeviceError, Identity, Memory, Metrics, Now, OpenError, OpenSource, Probe, Process, Reading, SourceInfo,
-    TelemetrySource,
+    Answer, Device, DeviceError, Identity, Memory, Metrics, Now, OpenError, OpenSource, Probe, Process, ProcessUtilization, Reading,
+    SourceInfo, TelemetrySource,
 };
 use test_support::{Bpffs, eventually};
 
@@ -21,6 +25,8 @@ use test_support::{Bpffs, eventually};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     Answers,
+    /// Once after each opening; then it says that the source is gone.
+    AnswersOnce,
     /// Does not return until the mood changes.
     Hangs,
     Lost,
@@ -39,14 +45,22 @@ pub struct State {
     /// PIDs and the memory that they hold, on every device.
     pub processes: Vec<(u32, u64)>,
     pub opened: usize,
+    /// Attempts to open it, those that failed included.
+    pub attempts: usize,
     /// Devices that are open.
     pub open_devices: usize,
 }
 
 impl Script {
     pub fn new(devices: usize) -> Self {
-        let state =
-            State { moods: vec![Mood::Answers; devices], closed: None, processes: vec![(4_000_001, 1 << 20)], opened: 0, open_devices: 0 };
+        let state = State {
+            moods: vec![Mood::Answers; devices],
+            closed: None,
+            processes: vec![(4_000_001, 1 << 20)],
+            opened: 0,
+            attempts: 0,
+            open_devices: 0,
+        };
         Self(Arc::new((Mutex::new(state), Condvar::new())))
     }
 
@@ -63,13 +77,17 @@ impl Script {
         self.lock().opened
     }
 
+    pub fn attempts(&self) -> usize {
+        self.lock().attempts
+    }
+
     pub fn open_devices(&self) -> usize {
         self.lock().open_devices
     }
 
-    pub fn launcher(&self, poll_interval: Duration) -> LaneLauncher {
+    pub fn launcher(&self, poll_interval: Duration, clock: Arc<dyn Clock>) -> LaneLauncher {
         let script = self.clone();
-        LaneLauncher::new(move || Box::new(ScriptedSource(script.clone())), poll_interval, Arc::new(SystemClock))
+        LaneLauncher::new(move || Box::new(ScriptedSource(script.clone())), poll_interval, clock)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -83,6 +101,7 @@ struct ScriptedSource(Script);
 impl TelemetrySource for ScriptedSource {
     fn open(&mut self) -> Result<OpenSource, OpenError> {
         let mut state = self.0.lock();
+        state.attempts += 1;
         if let Some(why) = state.closed {
             return Err(OpenError::NotAvailable(why.to_owned()));
         }
@@ -90,7 +109,7 @@ impl TelemetrySource for ScriptedSource {
         state.open_devices += state.moods.len();
         let devices = (0..state.moods.len()).map(|index| -> Box<dyn Device> {
             let identity = Identity { index: index as u32, uuid: format!("GPU-{index}"), ..Identity::default() };
-            Box::new(ScriptedDevice { identity, script: self.0.clone() })
+            Box::new(ScriptedDevice { identity, script: self.0.clone(), asked: 0, sample: ProcessUtilization::default() })
         });
         Ok(OpenSource { info: SourceInfo { name: "scripted".to_owned(), ..SourceInfo::default() }, devices: devices.collect() })
     }
@@ -104,7 +123,13 @@ impl TelemetrySource for ScriptedSource {
 struct ScriptedDevice {
     identity: Identity,
     script: Script,
+    asked: u64,
+    /// The newest of every process.
+    sample: ProcessUtilization,
 }
+
+/// A process's utilization is sampled anew at each so many asks.
+const SAMPLE_PERIOD: u64 = 25;
 
 impl Drop for ScriptedDevice {
     fn drop(&mut self) {
@@ -121,20 +146,26 @@ impl Device for ScriptedDevice {
         &[Probe { name: "everything", period: Duration::ZERO }]
     }
 
-    fn ask(&mut self, _probe: usize, _now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+    fn ask(&mut self, _probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         let index = self.identity.index as usize;
         let state = self.script.0.1.wait_while(self.script.lock(), |state| state.moods[index] == Mood::Hangs).unwrap();
         match state.moods[index] {
-            Mood::Answers | Mood::Hangs => {}
+            Mood::AnswersOnce if self.asked > 0 => return Err(DeviceError::SourceGone("scripted end".to_owned())),
+            Mood::Answers | Mood::AnswersOnce | Mood::Hangs => {}
             Mood::Lost => return Err(DeviceError::Lost("scripted loss".to_owned())),
             Mood::SourceGone => return Err(DeviceError::SourceGone("scripted end".to_owned())),
         }
         let memory = Memory { total_bytes: 1 << 30, used_bytes: 1 << 20, reserved_bytes: 0 };
         reading.metrics = Metrics { sm_util_pct: Some(40 + self.identity.index), memory: Some(memory), ..Metrics::default() };
+        if self.asked.is_multiple_of(SAMPLE_PERIOD) {
+            self.sample = ProcessUtilization { sampled: now.stamp(), sm_pct: 10, ..ProcessUtilization::default() };
+        }
+        self.asked += 1;
         reading.processes.clear();
         reading.processes.extend(state.processes.iter().map(|&(pid, memory)| Process {
             pid,
             used_memory_bytes: Some(memory),
+            utilization: Some(self.sample),
             ..Process::default()
         }));
         Ok(Answer::Answered)
@@ -150,26 +181,54 @@ pub struct Running {
 
 pub const INTERVAL: Duration = Duration::from_millis(20);
 
-impl Running {
-    pub fn start(source: &Script, when_unavailable: WhenUnavailable) -> Self {
-        Self::start_in(Bpffs::mount(), source, when_unavailable, false)
-    }
+/// How a bridge is to be started.
+pub struct Setup {
+    pub pins: Bpffs,
+    pub when_unavailable: WhenUnavailable,
+    pub keep_pins: bool,
+    pub clock: Arc<dyn Clock>,
+    pub limits: Limits,
+}
 
-    pub fn start_in(pins: Bpffs, source: &Script, when_unavailable: WhenUnavailable, keep_pins: bool) -> Self {
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            pins: Bpffs::mount(),
+            when_unavailable: WhenUnavailable::Fail,
+            keep_pins: false,
+            clock: Arc::new(SystemClock),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Setup {
+    pub fn start(self, source: &Script) -> Running {
+        let Self { pins, when_unavailable, keep_pins, clock, limits } = self;
         let control = Control::new().unwrap();
         let plan = Plan {
-            maps: Options::new(pins.path(), std::process::id(), boottime_now_ns().unwrap()),
+            maps: Options::new(pins.path(), std::process::id(), clock.boottime_ns()),
             keep_pins,
             poll_interval: INTERVAL,
             version: "0.0.0".to_owned(),
-            clock: Arc::new(SystemClock),
-            source: self::source(source, false),
+            source: self::source(source, false, Arc::clone(&clock)),
+            clock,
             when_unavailable,
             observer: Box::new(Unobserved),
         };
         let stop = control.clone();
-        let thread = thread::spawn(move || bridge::run(plan, &stop));
-        Self { pins, control, thread: Some(thread) }
+        let thread = thread::spawn(move || bridge::run_within(plan, &limits, &stop));
+        Running { pins, control, thread: Some(thread) }
+    }
+}
+
+impl Running {
+    pub fn start(source: &Script, when_unavailable: WhenUnavailable) -> Self {
+        Setup { when_unavailable, ..Setup::default() }.start(source)
+    }
+
+    pub fn start_in(pins: Bpffs, source: &Script, when_unavailable: WhenUnavailable, keep_pins: bool) -> Self {
+        Setup { pins, when_unavailable, keep_pins, ..Setup::default() }.start(source)
     }
 
     pub fn reader(&self) -> Reader {
@@ -196,8 +255,13 @@ impl Running {
     }
 }
 
-pub fn source(script: &Script, is_mock: bool) -> Source {
-    Source { name: "scripted", is_mock, launcher: Box::new(script.launcher(INTERVAL)) }
+pub fn source(script: &Script, is_mock: bool, clock: Arc<dyn Clock>) -> Source {
+    Source { name: "scripted", is_mock, launcher: Box::new(script.launcher(INTERVAL, clock)) }
+}
+
+/// The fallback that invents what its script says.
+pub fn fall_back_to(script: &Script) -> WhenUnavailable {
+    WhenUnavailable::FallBack(source(script, true, Arc::new(SystemClock)))
 }
 
 /// What the maps hold, in brief.
