@@ -204,7 +204,7 @@ impl Life {
         }
         if now >= self.next_summary {
             self.next_summary = now + SUMMARY_INTERVAL;
-            self.outlet.summarise();
+            self.outlet.summarise(self.active.as_ref().map(|active| active.sampler.round()));
         }
         if self.next_mock_reminder.is_some_and(|at| now >= at) {
             log::warn!("the published data is still invented: {} cannot be opened", self.plan.source.name);

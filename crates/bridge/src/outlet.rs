@@ -1,6 +1,7 @@
 //! The publishing end of the loop: rounds in, maps written, `gpu_bridge_state` kept.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -63,6 +64,8 @@ pub(crate) struct Outlet {
     /// What is published, in words.
     publishing: String,
     tally: Tally,
+    /// Failed calls at the last summary.
+    failures_before: BTreeMap<String, u64>,
 }
 
 /// A publishing failure that goes on.
@@ -107,6 +110,7 @@ impl Outlet {
             phase: Phase::Starting,
             publishing: String::new(),
             tally: Tally::default(),
+            failures_before: BTreeMap::new(),
         };
         let started_boottime_ns = outlet.clock.boottime_ns();
         let state = GpuBridgeState {
@@ -169,6 +173,7 @@ impl Outlet {
         self.silent = 0;
         // A newly opened source counts from 0.
         self.tally = Tally { skipped_before: 0, time_in_source_before: Duration::ZERO, ..self.tally };
+        self.failures_before.clear();
         self.publisher.set_state(|state| {
             state.source = source;
             state.driver_version = text(info.driver_version.as_deref().unwrap_or_default());
@@ -316,15 +321,18 @@ impl Outlet {
     }
 
     /// One line on what happened since the last one.
-    pub(crate) fn summarise(&mut self) {
+    pub(crate) fn summarise(&mut self, round: Option<&Round>) {
+        let failures = failures_by_call(round);
         let Tally { rounds, late, skipped, time_in_source, processes, .. } = self.tally;
         log::info!(
-            "{rounds} rounds, {late} with a late device, {} ticks skipped, {:.1?} in the source's calls; now {} devices, {processes} processes, {} left out",
+            "{rounds} rounds, {late} with a late device, {} ticks skipped, {:.1?} in the source's calls, {}; now {} devices, {processes} processes, {} left out",
             skipped.saturating_sub(self.tally.skipped_before),
             time_in_source.saturating_sub(self.tally.time_in_source_before),
+            describe_failures(&failures, &self.failures_before),
             self.builder.devices,
             self.builder.left_out,
         );
+        self.failures_before = failures;
         self.tally = Tally {
             skipped,
             skipped_before: skipped,
@@ -371,6 +379,21 @@ impl Outlet {
     }
 }
 
+/// The failed calls of all devices, since the source was opened.
+fn failures_by_call(round: Option<&Round>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for failures in round.into_iter().flat_map(|round| &round.devices).flat_map(|device| &device.reading.failures) {
+        *counts.entry(failures.call.clone()).or_default() += failures.count;
+    }
+    counts
+}
+
+fn describe_failures(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> String {
+    let new = now.iter().map(|(call, count)| (call, count.saturating_sub(before.get(call).copied().unwrap_or(0))));
+    let new: Vec<String> = new.filter(|(_, count)| *count > 0).map(|(call, count)| format!("{call} {count}")).collect();
+    if new.is_empty() { "none failed".to_owned() } else { format!("failed: {}", new.join(", ")) }
+}
+
 /// A NUL-terminated text for a C array, cut where it does not fit.
 fn text<const N: usize>(value: &str) -> [u8; N] {
     let mut array = [0; N];
@@ -385,7 +408,30 @@ fn floor_char_boundary(value: &str, limit: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::text;
+    use telemetry::{Failures, Reading};
+
+    use super::{describe_failures, failures_by_call, text};
+    use crate::sampler::{DeviceReading, Round};
+
+    /// A round of devices whose calls have failed so often.
+    fn round(devices: &[&[(&str, u64)]]) -> Round {
+        let device = |failures: &&[(&str, u64)]| {
+            let failures = failures.iter().map(|&(call, count)| Failures { call: call.to_owned(), count }).collect();
+            DeviceReading { reading: Reading { failures, ..Reading::default() }, ..DeviceReading::default() }
+        };
+        Round { devices: devices.iter().map(device).collect(), ..Round::default() }
+    }
+
+    #[test]
+    fn failed_calls_are_summed_over_devices_and_counted_since_the_last_summary() {
+        let none = failures_by_call(None);
+        assert_eq!(describe_failures(&none, &none), "none failed");
+        let first = failures_by_call(Some(&round(&[&[("Power", 7), ("Fan", 1)], &[], &[("Power", 3)]])));
+        assert_eq!(describe_failures(&first, &none), "failed: Fan 1, Power 10");
+        let second = failures_by_call(Some(&round(&[&[("Power", 607), ("Fan", 1)], &[], &[("Power", 3)]])));
+        assert_eq!(describe_failures(&second, &first), "failed: Power 600");
+        assert_eq!(describe_failures(&second, &second), "none failed");
+    }
 
     #[test]
     fn a_text_that_does_not_fit_is_cut_between_characters_and_terminated() {

@@ -8,6 +8,6 @@ mod reading;
 mod source;
 mod time;
 
-pub use reading::{Memory, Metrics, Process, ProcessUtilization, Reading};
+pub use reading::{Failures, Memory, Metrics, Process, ProcessUtilization, Reading};
 pub use source::{Answer, Device, DeviceError, Identity, OpenError, OpenSource, Probe, SourceInfo, TelemetrySource};
 pub use time::{Now, Stamp};

@@ -18,17 +18,20 @@ pub struct Reading {
     pub processes: Vec<Process>,
     /// How often new utilization samples of processes have been seen to appear.
     pub process_sample_period: Option<Duration>,
+    /// Calls that failed since the source was opened, each kind once: for people to look at, not for deciding anything.
+    pub failures: Vec<Failures>,
 }
 
 impl Reading {
     /// Becomes a copy of `other` in the memory that it already has.
     pub fn copy_from(&mut self, other: &Self) {
-        let Self { metrics, sampled, processes, process_sample_period } = self;
+        let Self { metrics, sampled, processes, process_sample_period, failures } = self;
         *metrics = other.metrics;
         *sampled = other.sampled;
         *process_sample_period = other.process_sample_period;
         processes.clear();
         processes.extend_from_slice(&other.processes);
+        failures.clone_from(&other.failures);
     }
 }
 
@@ -71,6 +74,27 @@ pub struct Metrics {
     pub fan_speed_pct: Option<u32>,
     /// NVML's `nvmlComputeMode_t`.
     pub compute_mode: Option<u32>,
+}
+
+/// How often one kind of call failed.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failures {
+    /// The source's name for the call.
+    pub call: String,
+    /// Since the source was opened.
+    pub count: u64,
+}
+
+impl Clone for Failures {
+    fn clone(&self) -> Self {
+        Self { call: self.call.clone(), count: self.count }
+    }
+
+    /// In the memory that it already has, unlike a derived one.
+    fn clone_from(&mut self, other: &Self) {
+        self.call.clone_from(&other.call);
+        self.count = other.count;
+    }
 }
 
 /// Device memory in bytes; free = total − used − reserved.

@@ -4,7 +4,7 @@
 //! already there.
 
 use serde::{Deserialize, Serialize};
-use telemetry::{Metrics, OpenError, Process, Stamp};
+use telemetry::{Failures, Metrics, OpenError, Process, Stamp};
 
 use super::{DeviceReading, Opened, Round};
 use crate::SamplerError;
@@ -43,6 +43,7 @@ struct DeviceHeader {
     sampled: Option<Stamp>,
     process_sample_period_ns: Option<u64>,
     processes: u32,
+    failures: u32,
 }
 
 /// Writes messages into one buffer that is used again and again.
@@ -83,9 +84,13 @@ impl Encoder {
                 sampled: device.reading.sampled,
                 process_sample_period_ns: device.reading.process_sample_period.map(|period| period.as_nanos() as u64),
                 processes: device.reading.processes.len() as u32,
+                failures: device.reading.failures.len() as u32,
             });
             for process in &device.reading.processes {
                 self.put(process);
+            }
+            for failures in &device.reading.failures {
+                self.put(&(failures.call.as_str(), failures.count));
             }
         }
         self.end()
@@ -178,6 +183,17 @@ fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError>
         for _ in 0..header.processes {
             device.reading.processes.push(take::<Process>(body)?);
         }
+        let failures = &mut device.reading.failures;
+        failures.truncate(header.failures as usize);
+        for at in 0..header.failures as usize {
+            let (call, count): (&str, u64) = take(body)?;
+            if at == failures.len() {
+                failures.push(Failures::default());
+            }
+            failures[at].call.clear();
+            failures[at].call.push_str(call);
+            failures[at].count = count;
+        }
     }
     Ok(())
 }
@@ -214,6 +230,7 @@ mod tests {
             sampled: Some(stamp),
             processes: vec![process, Process { pid: 1, ..Process::default() }],
             process_sample_period: Some(Duration::from_millis(1_003)),
+            failures: [("Power", 7), ("Fan", u64::MAX)].map(|(call, count)| Failures { call: call.to_owned(), count }).to_vec(),
         };
         let device = |index, reading| DeviceReading {
             index,

@@ -1,7 +1,7 @@
 //! What becomes of a call: a value, an answer that there is none, or trouble; and whose trouble it is.
 
 use log::debug;
-use telemetry::{DeviceError, Now};
+use telemetry::{DeviceError, Failures, Now};
 
 use crate::sys::{Clock, Code, Gpu};
 
@@ -80,8 +80,8 @@ pub(crate) struct Calls {
     uuid: String,
     /// Calls that are not asked again.
     never: u64,
-    /// Calls that failed once; each is logged the first time.
-    failed: u64,
+    /// Calls that failed, and how often; each is logged the first time.
+    failures: Vec<(Call, Failures)>,
     /// Whether a call of this question was answered, be it with no.
     answered: bool,
     /// How a call of this question went unanswered.
@@ -93,12 +93,12 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) const fn new(gpu: Gpu, uuid: String) -> Self {
+    pub(crate) fn new(gpu: Gpu, uuid: String) -> Self {
         Self {
             gpu,
             uuid,
             never: 0,
-            failed: 0,
+            failures: Vec::new(),
             answered: false,
             unanswered: None,
             suspect: false,
@@ -190,6 +190,9 @@ impl Calls {
         if code.is_source_gone() {
             return Err(DeviceError::SourceGone(format!("{call:?}: {code}")));
         }
+        if !code.is_never() && code != Code::NOT_FOUND {
+            self.count(call, code);
+        }
         if code.is_device_lost() {
             self.suspect = true;
             return Err(DeviceError::Lost(format!("{call:?}: {code}")));
@@ -206,11 +209,27 @@ impl Calls {
         } else {
             self.answered = true;
         }
-        if code != Code::NOT_FOUND && self.failed & call.bit() == 0 {
-            self.failed |= call.bit();
-            debug!("{}: {call:?} fails: {code}", self.uuid);
-        }
         Ok(Outcome::Failed(code))
+    }
+
+    fn count(&mut self, call: Call, code: Code) {
+        match self.failures.iter_mut().find(|(failed, _)| *failed == call) {
+            Some((_, failures)) => failures.count += 1,
+            None => {
+                debug!("{}: {call:?} fails: {code}", self.uuid);
+                self.failures.push((call, Failures { call: format!("{call:?}"), count: 1 }));
+            }
+        }
+    }
+
+    /// Brings a reading's counts up to date, in the memory that it already has.
+    pub(crate) fn tell_failures(&self, told: &mut Vec<Failures>) {
+        told.truncate(self.failures.len());
+        for (told, (_, failures)) in told.iter_mut().zip(&self.failures) {
+            told.clone_from(failures);
+        }
+        let new = &self.failures[told.len()..];
+        told.extend(new.iter().map(|(_, failures)| failures.clone()));
     }
 }
 

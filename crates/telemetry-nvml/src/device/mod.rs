@@ -108,6 +108,13 @@ impl NvmlDevice {
         })
     }
 
+    fn try_ask(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+        self.calls.begin(now)?;
+        let answer = self.answer(question, now, reading)?;
+        self.calls.end()?;
+        Ok(answer)
+    }
+
     fn answer(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         let Self { calls, .. } = self;
         match question {
@@ -147,9 +154,8 @@ impl Device for NvmlDevice {
     }
 
     fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
-        self.calls.begin(now)?;
-        let answer = self.answer(QUESTIONS[probe], now, reading)?;
-        self.calls.end()?;
-        Ok(answer)
+        let answer = self.try_ask(QUESTIONS[probe], now, reading);
+        self.calls.tell_failures(&mut reading.failures);
+        answer
     }
 }

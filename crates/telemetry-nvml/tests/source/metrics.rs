@@ -152,6 +152,20 @@ fn a_metric_that_fails_for_a_while_is_absent_for_a_while() {
 }
 
 #[test]
+fn calls_that_fail_are_counted_and_those_that_are_not_there_are_not() {
+    let failing = Device { power_mw: Sim::error(Code::TIMEOUT), temperature_c: Sim::error(Code::NOT_SUPPORTED), ..Device::h100() };
+    let (_machine, mut gpu) = one(failing);
+    for count in 1..=3 {
+        let failures: Vec<_> = gpu.read("sensors").failures.iter().map(|failures| (failures.call.as_str(), failures.count)).collect();
+        assert_eq!(failures, [("Power", count)]);
+    }
+    // A lane that begins a reading anew is told everything again.
+    gpu.reading = telemetry::Reading::default();
+    gpu.ask_all();
+    assert_eq!(gpu.reading.failures.iter().map(|failures| failures.count).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
 fn with_ecc_off_there_are_no_counts() {
     let (machine, mut gpu) = one(Device::h100().ecc(Ecc { enabled: false, ..Ecc::default() }));
     assert_eq!(gpu.ask("ecc"), Answer::NotSupported);
