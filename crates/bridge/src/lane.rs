@@ -19,6 +19,8 @@ pub(crate) struct Lane {
     current: DeviceReading,
     epoch: Instant,
     time_in_source: Duration,
+    /// So much of it was spent on threads of the device's own.
+    time_elsewhere: Duration,
     lost: Option<Lost>,
 }
 
@@ -41,7 +43,7 @@ impl Lane {
     pub(crate) fn new(device: Box<dyn Device>, poll_interval: Duration, rationed: bool) -> Self {
         let cadence = Cadence::new(device.probes().len(), poll_interval, rationed);
         let current = DeviceReading { index: device.identity().index, ..DeviceReading::default() };
-        Self { device, cadence, current, epoch: Instant::now(), time_in_source: Duration::ZERO, lost: None }
+        Self { device, cadence, current, epoch: Instant::now(), time_in_source: Duration::ZERO, time_elsewhere: Duration::ZERO, lost: None }
     }
 
     pub(crate) fn device_index(&self) -> u32 {
@@ -111,6 +113,12 @@ impl Lane {
             let cost = asked_at.elapsed();
             self.cadence.asked(probe, asked_ns, cost);
             self.time_in_source += cost;
+            let elsewhere = self.device.time_elsewhere();
+            if let Some(cost) = elsewhere.checked_sub(self.time_elsewhere).filter(|cost| !cost.is_zero()) {
+                self.cadence.spent_elsewhere(asked_ns, cost);
+                self.time_in_source += cost;
+                self.time_elsewhere = elsewhere;
+            }
             match answer? {
                 Answer::Answered => self.current.read = Some(now.stamp()),
                 Answer::NotSupported => {

@@ -60,6 +60,12 @@ pub trait Device: Send + fmt::Debug {
     /// # Errors
     /// When the device or the whole source is gone. A metric that is absent, or that failed alone, is no error: its field becomes `None`.
     fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError>;
+
+    /// Time that calls for this device have taken in the source on threads of its own, all together: what blocks too long for
+    /// [`ask`](Device::ask) still costs the workload.
+    fn time_elsewhere(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What became of a question.

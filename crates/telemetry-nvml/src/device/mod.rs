@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use telemetry::{Answer, Device, DeviceError, Identity, Now, Probe, Reading};
 
+pub(crate) use self::throughput::Turnstile;
 use self::{calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, throughput::Throughput, utilization::Utilization};
 use crate::{pure::processes::ListKind, sys::Gpu};
 
@@ -93,9 +94,9 @@ pub(crate) struct NvmlDevice {
 }
 
 impl NvmlDevice {
-    pub(crate) fn boxed(identity: Identity, gpu: Gpu) -> Box<dyn Device> {
+    pub(crate) fn boxed(identity: Identity, gpu: Gpu, turnstile: Turnstile) -> Box<dyn Device> {
         let pcie = Pcie::new(&gpu);
-        let throughput = Throughput::new(identity.index);
+        let throughput = Throughput::new(identity.index, turnstile);
         let calls = Calls::new(gpu, identity.uuid.clone());
         Box::new(Self {
             identity,
@@ -157,5 +158,8 @@ impl Device for NvmlDevice {
         let answer = self.try_ask(QUESTIONS[probe], now, reading);
         self.calls.tell_failures(&mut reading.failures);
         answer
+    }
+    fn time_elsewhere(&self) -> Duration {
+        self.throughput.time()
     }
 }

@@ -2,7 +2,10 @@
 //! is made on a thread of its own, one direction at a time, as often as its cost allows.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -20,13 +23,51 @@ const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// A call that takes longer does not return: what it said last is no longer true.
 const STUCK_NS: u64 = 5_000_000_000;
 
-type Request = (Gpu, Direction);
+/// Whose turn it is: one GPU of all makes this call at a time. A driver may hold its lock for those 20 ms, and sixteen of them in a row would
+/// keep the GPUs' fast questions waiting for several polls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turnstile(Arc<Mutex<Option<Instant>>>);
+
+/// A turn, given back when it is dropped.
+#[derive(Debug)]
+struct Turn {
+    turnstile: Turnstile,
+    since: Instant,
+}
+
+impl Turnstile {
+    /// A turn longer than this does not end: the others are not kept waiting.
+    const PATIENCE: Duration = Duration::from_millis(250);
+
+    fn pass(&self) -> Option<Turn> {
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.is_some_and(|since| since.elapsed() < Self::PATIENCE) {
+            return None;
+        }
+        let since = Instant::now();
+        *holder = Some(since);
+        Some(Turn { turnstile: self.clone(), since })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut holder = self.turnstile.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Unless somebody passed by this one, when it took too long.
+        if *holder == Some(self.since) {
+            *holder = None;
+        }
+    }
+}
+
+type Request = (Gpu, Direction, Turn);
 type Reply = (Result<u32, Code>, Duration);
 
 /// What is remembered of the call's answers.
 #[derive(Debug)]
 pub(crate) struct Throughput {
     index: u32,
+    turnstile: Turnstile,
     worker: Option<Worker>,
     next: Direction,
     in_flight: Option<(Direction, u64)>,
@@ -34,6 +75,7 @@ pub(crate) struct Throughput {
     wait: Duration,
     /// Neither direction has been asked for yet: the second follows the first at once.
     is_first: bool,
+    time: Duration,
 }
 
 #[derive(Debug)]
@@ -44,8 +86,23 @@ struct Worker {
 }
 
 impl Throughput {
-    pub(crate) const fn new(index: u32) -> Self {
-        Self { index, worker: None, next: Direction::Tx, in_flight: None, due_ns: 0, wait: Duration::ZERO, is_first: true }
+    pub(crate) const fn new(index: u32, turnstile: Turnstile) -> Self {
+        Self {
+            index,
+            turnstile,
+            worker: None,
+            next: Direction::Tx,
+            in_flight: None,
+            due_ns: 0,
+            wait: Duration::ZERO,
+            is_first: true,
+            time: Duration::ZERO,
+        }
+    }
+
+    /// How long these calls have taken, all together.
+    pub(crate) const fn time(&self) -> Duration {
+        self.time
     }
 
     pub(crate) const fn wait(&self) -> Duration {
@@ -74,8 +131,10 @@ impl Throughput {
         if calls.is_never(Call::PcieThroughputTx) && calls.is_never(Call::PcieThroughputRx) {
             return Ok(Answer::NotSupported);
         }
-        if now.boottime_ns >= self.due_ns {
-            self.request(calls, now);
+        if now.boottime_ns >= self.due_ns
+            && let Some(turn) = self.turnstile.pass()
+        {
+            self.request(calls, now, turn);
         }
         // An answer is looked for at every opportunity; that costs nothing.
         let until_due = Duration::from_nanos(self.due_ns.saturating_sub(now.boottime_ns));
@@ -89,12 +148,13 @@ impl Throughput {
 
     fn finish(&mut self, asked_ns: u64, cost: Duration) {
         self.in_flight = None;
+        self.time += cost;
         let period = if self.is_first { Duration::ZERO } else { (cost * COST_TO_PERIOD).max(SHORTEST_PERIOD) };
         self.is_first = false;
         self.due_ns = asked_ns.saturating_add(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn request(&mut self, calls: &Calls, now: Now) {
+    fn request(&mut self, calls: &Calls, now: Now, turn: Turn) {
         let mut direction = self.next;
         if calls.is_never(call_of(direction)) {
             direction = opposite(direction);
@@ -103,7 +163,7 @@ impl Throughput {
         let index = self.index;
         let worker = self.worker.get_or_insert_with(|| Worker::start(index));
         if let Some(requests) = &worker.requests
-            && requests.try_send((calls.gpu().clone(), direction)).is_err()
+            && requests.try_send((calls.gpu().clone(), direction, turn)).is_err()
         {
             // With one request at a time there is room for it. The thread has ended or never began, which the look for its reply will show.
             debug!("GPU {index}: its PCIe throughput thread takes no request");
@@ -119,11 +179,12 @@ impl Worker {
         let (requests, inbox) = sync_channel::<Request>(1);
         let (outbox, replies) = sync_channel::<Reply>(1);
         let body = move || {
-            while let Ok((gpu, direction)) = inbox.recv() {
+            while let Ok((gpu, direction, turn)) = inbox.recv() {
                 let start = Instant::now();
                 let result = gpu.pcie_throughput(direction);
                 // Let go of the library before anybody can learn that the call is over.
                 drop(gpu);
+                drop(turn);
                 if outbox.send((result, start.elapsed())).is_err() {
                     return;
                 }
