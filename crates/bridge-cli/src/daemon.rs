@@ -4,6 +4,7 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::Arc,
+    time::Duration,
 };
 
 use bridge::{
@@ -25,6 +26,9 @@ use crate::{
 
 /// This binary, also when the file it was started from has been replaced: the sampler must be of the same build.
 const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// While it waits for a driver, the loop goes round once a second.
+const SHORTEST_WATCHDOG: Duration = Duration::from_secs(3);
 
 /// Where NVML looks for its device files.
 const DEV: &str = "/dev";
@@ -71,6 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<i32, Error> {
 /// Who is told how the bridge is. That a service manager cannot be told is its loss, not the maps'.
 fn observer(args: &Args) -> Box<dyn Observer> {
     let manager = Manager::from_environment();
+    if let Some(watchdog) = manager.watchdog.filter(|watchdog| *watchdog < SHORTEST_WATCHDOG) {
+        log::warn!(
+            "the service manager's watchdog of {watchdog:?} is short for a loop that may go round once a second: give it 5s (WatchdogSec=)"
+        );
+    }
     match Notifier::new(&manager, args.idle_if_no_gpu) {
         Ok(Some(notifier)) => Box::new(notifier),
         Ok(None) => Box::new(Unobserved),

@@ -6,11 +6,12 @@ mod common;
 
 use std::{fs, process};
 
-use common::{BRIDGE, Daemon, NO_LIBRARY, health, output};
+use common::{BRIDGE, Daemon, NO_LIBRARY, Sim, health, output};
 use gpu_types::{GpuBridgeState, GpuMeta};
 use map_publisher::{Options, Publisher, Records};
 use map_reader::boottime_now_ns;
 use nix::sys::signal::Signal;
+use nvml_sim::scenario::{Device, Scenario};
 use test_support::{Bpffs, eventually};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -198,4 +199,21 @@ fn a_daemon_is_not_disturbed_by_being_asked() {
     assert!(status == Some(1) && log.contains(&format!("helper_pid {}", daemon.pid())), "{log}");
     let (status, log) = daemon.end(Signal::SIGTERM);
     assert!(status == Some(0) && !log.contains("WARN"), "{log}");
+}
+
+#[test]
+fn a_driver_that_is_let_go_of_is_nobodys_until_it_is_taken_up_again() {
+    let (pins, sim) = (Bpffs::mount(), Sim::install(&Scenario::new().device(Device::t4())));
+    let mut daemon = Daemon::start(&pins, &["--mode=real", "--poll-interval=20ms", &sim.flag()]);
+    let reader = daemon.publishing(&pins);
+    let sampler = daemon.sampler();
+    daemon.signal(Signal::SIGUSR1);
+    // Nothing holds the library, so that the driver can be unloaded.
+    eventually("the sampler's end", || (!fs::exists(format!("/proc/{sampler}")).unwrap()).then_some(()));
+    eventually("empty maps", || reader.devices().unwrap().is_empty().then_some(()));
+    let (status, line) = health(pins.path(), &["--health-max-age=1h"]);
+    assert!(status == 3 && line.starts_with("stale: waiting for the driver"), "{status}: {line}");
+    daemon.signal(Signal::SIGUSR2);
+    eventually("a healthy bridge", || (health(pins.path(), &["--health-max-age=1h"]).0 == 0).then_some(()));
+    assert_ne!(daemon.sampler(), sampler);
 }

@@ -126,6 +126,7 @@ fn a_bridge_that_waits_by_design_is_ready() {
     let daemon = listener.start(&pins, &["--mode=real", "--idle-if-no-gpu", NO_LIBRARY]);
     let first = listener.news(&daemon);
     assert!(first.starts_with("READY=1\nSTATUS=nvml cannot be opened: ") && !first[8..].contains('\n'), "{first:?}");
+    assert!(daemon.log().contains("WARN  the service manager's watchdog of 200ms is short"), "{}", daemon.log());
     // The loop goes round while there is nothing to publish.
     let end = Instant::now() + PATIENCE;
     let mut signs = 0;
