@@ -7,6 +7,17 @@ use gpu_types::GpuMeta;
 use nix::time::{ClockId, clock_gettime};
 
 /// How `gpu_meta` stands against a clock and the age that the caller still accepts.
+///
+/// ```
+/// use std::time::Duration;
+/// use gpu_types::GpuMeta;
+/// use map_reader::Freshness;
+///
+/// let meta = GpuMeta { last_update_boottime_ns: 5_000_000_000, ..GpuMeta::default() };
+/// let judge = |now_ns| Freshness::of(&meta, now_ns, Duration::from_millis(300));
+/// assert!(judge(5_100_000_000).is_fresh());
+/// assert_eq!(judge(6_000_000_000), Freshness::Stale { age: Duration::from_secs(1) });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// No round has been published since the map was created.
@@ -61,6 +72,15 @@ pub fn sample_age(timestamp_ns: u64, meta: &GpuMeta, now_boottime_ns: u64) -> Op
 
 /// A record's `timestamp_ns` (`CLOCK_REALTIME`) as `CLOCK_BOOTTIME`, with the `clock_offset_ns` of the `gpu_meta` read together with it; `None`
 /// when that lies before boot or beyond 64 bits.
+///
+/// ```
+/// use map_reader::{to_boottime_ns, to_realtime_ns};
+///
+/// let clock_offset_ns = 1_700_000_000_000_000_000; // booted at that wall-clock time
+/// assert_eq!(to_boottime_ns(1_700_000_000_250_000_000, clock_offset_ns), Some(250_000_000));
+/// assert_eq!(to_realtime_ns(250_000_000, clock_offset_ns), Some(1_700_000_000_250_000_000));
+/// assert_eq!(to_boottime_ns(1, clock_offset_ns), None, "before boot");
+/// ```
 #[must_use]
 pub fn to_boottime_ns(timestamp_ns: u64, clock_offset_ns: i64) -> Option<u64> {
     u64::try_from(i128::from(timestamp_ns) - i128::from(clock_offset_ns)).ok()

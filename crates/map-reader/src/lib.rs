@@ -6,6 +6,9 @@
 //! Each map stands for itself: one that is missing, foreign or unreadable is an error of that map, told at every read of it, and the others
 //! are read all the same.
 //!
+//! [`Reader::snapshot`] reads everything as of one round, [`Reader::wait_for_round`] waits for the next one and follows a bridge that restarts.
+//! `examples/` has programs to copy.
+//!
 //! ```no_run
 //! use map_reader::{Freshness, Order, Reader, boottime_now_ns, default_max_age};
 //!
@@ -21,14 +24,18 @@
 
 mod entries;
 mod error;
+mod follow;
 mod freshness;
+mod metric;
 mod open;
 mod reader;
 mod snapshot;
 mod state;
 
 pub use error::Error;
+pub use follow::Round;
 pub use freshness::{Freshness, age, boottime_now_ns, default_max_age, sample_age, to_boottime_ns, to_realtime_ns};
+pub use metric::Metric;
 pub use reader::{Map, Order, Reader};
 pub use snapshot::{Consistency, Snapshot};
 pub use state::{BridgeState, DevicePhase, DeviceState, Phase, Source};

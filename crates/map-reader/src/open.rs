@@ -17,7 +17,15 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use crate::Error;
 
-pub(crate) fn open(dir: &Path, definition: &MapDefinition) -> Result<MapHandle, Error> {
+/// A map of the contract.
+#[derive(Debug)]
+pub(crate) struct OpenMap {
+    pub(crate) handle: MapHandle,
+    /// The kernel's.
+    pub(crate) id: u32,
+}
+
+pub(crate) fn open(dir: &Path, definition: &MapDefinition) -> Result<OpenMap, Error> {
     let map = definition.name;
     let path = dir.join(map);
     if path.as_os_str().as_bytes().contains(&0) {
@@ -26,7 +34,7 @@ pub(crate) fn open(dir: &Path, definition: &MapDefinition) -> Result<MapHandle, 
     }
     let handle = MapHandle::from_pinned_path_with_file_flags(&path, BPF_F_RDONLY).map_err(|error| why(dir, map, &path, error))?;
     let info = handle.info().map_err(|error| Error::Open { map, path: path.clone(), source: into_io(error) })?.info;
-    let Some((attribute, expected, found)) = difference(definition, &info) else { return Ok(handle) };
+    let Some((attribute, expected, found)) = difference(definition, &info) else { return Ok(OpenMap { handle, id: info.id }) };
     // A pinned program opens too, and its description is then read as if it were a map's.
     if is_program(&handle) {
         return Err(Error::NotAMap { map, path, what: "a pinned BPF program" });

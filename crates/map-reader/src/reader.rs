@@ -11,7 +11,7 @@ use gpu_types::{
 use libbpf_rs::MapHandle;
 
 use crate::entries::{entries, lookup};
-use crate::open::open;
+use crate::open::{OpenMap, open};
 use crate::snapshot::settled;
 use crate::{BridgeState, Consistency, Error};
 
@@ -64,13 +64,13 @@ pub enum Order {
 
 /// The maps of one pin directory, opened read-only.
 ///
-/// It holds the maps as they were when it was opened: a bridge that unpins them and pins new ones is followed only by opening again.
+/// It holds the maps as they were when it was opened: a bridge that unpins them and pins new ones is followed with [`Reader::reopen`].
 /// Every read is a system call or a few; nothing is cached. It is `Send` and `Sync`.
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
     /// In the order of `Map::ALL`.
-    maps: [Result<MapHandle, Error>; Map::ALL.len()],
+    maps: [Result<OpenMap, Error>; Map::ALL.len()],
 }
 
 impl Reader {
@@ -95,6 +95,34 @@ impl Reader {
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Opens anew what is not open, and what is no longer the map that is pinned: after a bridge has restarted and made new maps, or the
+    /// first one has started. Whether anything changed. A map whose pin is gone is no longer open.
+    pub fn reopen(&mut self) -> bool {
+        let mut changed = false;
+        for map in Map::ALL {
+            let slot = &mut self.maps[map as usize];
+            if matches!(slot, Err(Error::NotAskedFor { .. })) {
+                continue;
+            }
+            let pinned = open(&self.dir, map.definition());
+            changed |= match (&*slot, &pinned) {
+                (Ok(held), Ok(pinned)) => held.id != pinned.id,
+                (Err(_), Err(_)) => false,
+                _ => true,
+            };
+            *slot = pinned;
+        }
+        changed
+    }
+
+    /// The kernel's id of the open map: the same as long as the map is the same, whatever happens to its pin.
+    ///
+    /// # Errors
+    /// The map is not open.
+    pub fn map_id(&self, map: Map) -> Result<u32, Error> {
+        self.maps[map as usize].as_ref().map(|open| open.id).map_err(Clone::clone)
     }
 
     /// Whether `map` is open, and if not, why.
@@ -193,7 +221,7 @@ impl Reader {
     }
 
     fn handle(&self, map: Map) -> Result<&MapHandle, Error> {
-        self.maps[map as usize].as_ref().map_err(Clone::clone)
+        self.maps[map as usize].as_ref().map(|open| &open.handle).map_err(Clone::clone)
     }
 
     fn lookup<K: Record, V: Record + Default>(&self, map: Map, key: K) -> Result<Option<V>, Error> {

@@ -66,6 +66,12 @@ impl BridgeState {
         let described = usize::try_from(self.record.n_devices).unwrap_or(usize::MAX);
         (0..).zip(&self.record.devices).take(described).map(|(index, record)| DeviceState { index, record })
     }
+
+    /// The device with this index, if the bridge describes one.
+    #[must_use]
+    pub fn device(&self, index: u32) -> Option<DeviceState<'_>> {
+        self.devices().find(|device| device.index() == index)
+    }
 }
 
 /// What the bridge says of one device.
