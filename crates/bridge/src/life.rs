@@ -20,14 +20,11 @@ use crate::{
     wait::wait_until,
 };
 
-/// What happened is summarised this often.
-const SUMMARY_INTERVAL: Duration = Duration::from_secs(600);
 /// How often the pins are looked after, and so the longest that the loop waits.
 const PIN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// When a turn of the loop takes so much longer than that, the process did not run: it was stopped, or the machine was.
 const PAUSE: Duration = Duration::from_secs(2);
-/// That invented data is published is said again this often.
-const MOCK_REMINDER_INTERVAL: Duration = Duration::from_secs(600);
+
 /// Publishes `plan.source` until [`Control::stop`], on the calling thread, which is bound to one CPU for that time.
 ///
 /// # Errors
@@ -122,7 +119,7 @@ impl Life {
             is_released: false,
             failures: 0,
             trouble: None,
-            next_summary: now + SUMMARY_INTERVAL,
+            next_summary: now + limits.report,
         }
     }
 
@@ -203,12 +200,12 @@ impl Life {
             self.outlet.check_pins();
         }
         if now >= self.next_summary {
-            self.next_summary = now + SUMMARY_INTERVAL;
+            self.next_summary = now + self.limits.report;
             self.outlet.summarise(self.active.as_ref().map(|active| active.sampler.round()));
         }
         if self.next_mock_reminder.is_some_and(|at| now >= at) {
             log::warn!("the published data is still invented: {} cannot be opened", self.plan.source.name);
-            self.next_mock_reminder = Some(now + MOCK_REMINDER_INTERVAL);
+            self.next_mock_reminder = Some(now + self.limits.report);
         }
         if self.candidate.as_ref().is_some_and(|candidate| now >= candidate.since + self.limits.open) {
             self.candidate = None;
@@ -361,7 +358,7 @@ impl Life {
             }
             Err(source) => return Err(BridgeError::Launch { name, source }),
         }
-        self.next_mock_reminder = Some(Instant::now() + MOCK_REMINDER_INTERVAL);
+        self.next_mock_reminder = Some(Instant::now() + self.limits.report);
         Ok(())
     }
 

@@ -17,10 +17,12 @@ pub struct Limits {
     pub open: Duration,
     /// A sampler none of whose devices has answered for this long, or for 20 intervals, is ended and started anew.
     pub stuck: Duration,
+    /// What happened is summarised this often, and that invented data is published in place of real is said again.
+    pub report: Duration,
 }
 
 impl Default for Limits {
-    /// 1 s, 30 s, 1 min, 8 failures (with these delays after a minute and a half at the earliest), 1 min, 10 s.
+    /// 1 s, 30 s, 1 min, 8 failures (with these delays after a minute and a half at the earliest), 1 min, 10 s, 10 min.
     fn default() -> Self {
         Self {
             first_retry: Duration::from_secs(1),
@@ -29,6 +31,7 @@ impl Default for Limits {
             most_failures: 8,
             open: Duration::from_secs(60),
             stuck: Duration::from_secs(10),
+            report: Duration::from_secs(600),
         }
     }
 }

@@ -20,6 +20,7 @@ const SHORT: Limits = Limits {
     most_failures: 4,
     open: Duration::from_secs(60),
     stuck: Duration::from_millis(1),
+    report: Duration::from_secs(600),
 };
 
 #[track_caller]
