@@ -12,16 +12,28 @@ use map_reader::Reader;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::processes::children;
 use crate::{Bpffs, WAIT, binary, until};
 
 /// How a bridge is to be started.
 #[derive(Debug, Default)]
 pub struct BridgeBuilder {
+    /// A program and its arguments that run the bridge.
+    runner: Vec<OsString>,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
 }
 
 impl BridgeBuilder {
+    /// Has it run in a mount namespace of its own, as in a container, in which the folder `from` is at `to` too.
+    #[must_use]
+    pub fn in_container(mut self, from: &Path, to: &Path) -> Self {
+        let script = r#"mount --bind "$0" "$1" && shift && exec "$@""#;
+        let unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script];
+        self.runner = unshare.into_iter().map(Into::into).chain([from.into(), to.into()]).collect();
+        self
+    }
+
     /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
@@ -50,7 +62,9 @@ impl BridgeBuilder {
     #[must_use]
     pub fn start(self) -> Bridge {
         let program = binary("gpu-ebpf-bridge");
-        let mut child = Command::new(&program)
+        let mut words = self.runner.into_iter().chain([program.clone().into()]);
+        let mut child = Command::new(words.next().expect("a program"))
+            .args(words)
             .args(&self.arguments)
             .envs(self.environment)
             .stdin(Stdio::null())
@@ -109,6 +123,24 @@ impl Bridge {
     #[must_use]
     pub fn log(&self) -> String {
         self.stderr.text()
+    }
+
+    /// How many lines of the log so far contain `text`.
+    #[must_use]
+    pub fn count_in_log(&self, text: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(text)).count()
+    }
+
+    /// Its sampler: its only child.
+    ///
+    /// # Panics
+    /// When there is none, or more.
+    #[must_use]
+    #[track_caller]
+    pub fn sampler(&self) -> u32 {
+        let children = children(self.pid());
+        assert_eq!(children.len(), 1, "the sampler and no other: {children:?}; the bridge logged:\n{}", self.log());
+        children[0]
     }
 
     /// Waits until the condition holds, while the bridge runs.

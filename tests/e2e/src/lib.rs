@@ -13,13 +13,19 @@
 
 mod binaries;
 mod bridge;
+pub mod checks;
+mod embedded;
+mod frozen;
 mod maps;
+pub mod processes;
 mod sim;
 mod workload;
 
 pub use binaries::binary;
 pub use bridge::{Bridge, BridgeBuilder, Exit};
+pub use embedded::Embedded;
+pub use frozen::Freezer;
 pub use maps::{CONTRACT_MAPS, map_id, map_ids, write};
 pub use sim::Sim;
-pub use test_support::{Bpffs, WAIT, eventually, until};
+pub use test_support::{Bpffs, WAIT, eventually, names, until};
 pub use workload::Workload;

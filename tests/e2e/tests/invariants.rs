@@ -5,10 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use e2e::checks::{check_not_in_the_future, check_round};
 use e2e::{Bpffs, Bridge, Sim};
-use gpu_types::keys::PidDeviceKey;
-use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuPidMetrics, GpuPidMetricsAggregated};
-use map_reader::{Consistency, Order, Reader, Snapshot, boottime_now_ns, to_boottime_ns};
+use map_reader::{Consistency, Order, Reader, boottime_now_ns};
 use nvml_sim::scenario::{Code, Device, Load, Process, ProcessUtilization, Scenario};
 
 const WATCH: Duration = Duration::from_secs(3);
@@ -80,61 +79,6 @@ fn watch(reader: &Reader, rounds: usize, mut step: impl FnMut(u32)) {
     stamps.dedup();
     assert!(stamps.len() > rounds, "only {} rounds were seen", stamps.len());
     assert!(verified > rounds, "only {verified} of {} rounds could be verified", stamps.len());
-}
-
-/// Every record that can be read is from before now.
-#[track_caller]
-fn check_not_in_the_future(snapshot: &Snapshot, now: u64) {
-    let meta = snapshot.meta.as_ref().unwrap();
-    assert!(meta.last_update_boottime_ns <= now, "{meta:?} at {now}");
-    for timestamp in timestamps(snapshot) {
-        let boottime = to_boottime_ns(timestamp, meta.clock_offset_ns).unwrap();
-        assert!(boottime <= now, "a record from {boottime} at {now}");
-    }
-}
-
-/// The parts of one round agree.
-#[track_caller]
-fn check_round(snapshot: &Snapshot) {
-    let meta = snapshot.meta.as_ref().unwrap();
-    assert_eq!((meta.schema_version, meta._reserved), (1, 0));
-    let devices = snapshot.devices.as_ref().unwrap();
-    assert_eq!(usize::try_from(meta.n_devices).unwrap(), devices.len());
-    for timestamp in timestamps(snapshot) {
-        let boottime = to_boottime_ns(timestamp, meta.clock_offset_ns).unwrap();
-        assert!(boottime <= meta.last_update_boottime_ns, "a record from {boottime} in {meta:?}");
-    }
-
-    let mut expected = BTreeMap::<u32, GpuPidMetricsAggregated>::new();
-    for (key, record) in snapshot.process_devices.as_ref().unwrap() {
-        assert_eq!(key.device(), u32::from(record.gpu_device));
-        assert!(devices.iter().any(|(index, _)| *index == key.device()), "{key:?} is on a device that is not published");
-        add(&mut expected, *key, record);
-    }
-    let found: BTreeMap<u32, GpuPidMetricsAggregated> = snapshot.processes.as_ref().unwrap().iter().copied().collect();
-    assert_eq!(found, expected);
-}
-
-/// The contract's aggregation, written once more.
-fn add(processes: &mut BTreeMap<u32, GpuPidMetricsAggregated>, key: PidDeviceKey, record: &GpuPidMetrics) {
-    let process = processes.entry(key.pid()).or_default();
-    process.timestamp_ns = process.timestamp_ns.max(record.timestamp_ns);
-    process.used_gpu_memory_total += record.used_gpu_memory;
-    process.sm_util_pct_max = process.sm_util_pct_max.max(record.sm_util_pct);
-    process.mem_util_pct_max = process.mem_util_pct_max.max(record.mem_util_pct);
-    process.device_count += 1;
-    process.gpu_device_primary = match process.device_count {
-        1 => record.gpu_device,
-        _ => GPU_DEVICE_PRIMARY_MULTI,
-    };
-}
-
-/// All that are set: 0 is a process without a sample.
-fn timestamps(snapshot: &Snapshot) -> impl Iterator<Item = u64> {
-    let devices = snapshot.devices.as_ref().unwrap().iter().map(|(_, record)| record.timestamp_ns);
-    let processes = snapshot.processes.as_ref().unwrap().iter().map(|(_, record)| record.timestamp_ns);
-    let process_devices = snapshot.process_devices.as_ref().unwrap().iter().map(|(_, record)| record.timestamp_ns);
-    devices.chain(processes).chain(process_devices).filter(|timestamp| *timestamp > 0)
 }
 
 /// The times of one device and one process.

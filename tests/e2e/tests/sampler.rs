@@ -4,10 +4,10 @@
 
 use std::fs;
 
+use e2e::processes::{children, inode, is_alive, mappers, send};
 use e2e::{Bpffs, Bridge, Sim, eventually};
 use map_reader::Reader;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use nvml_sim::scenario::{Device, Process, Scenario};
 
 fn machine() -> Sim {
@@ -15,33 +15,15 @@ fn machine() -> Sim {
     Sim::install(Scenario::new().device(device.process(Process::compute(1, 5))))
 }
 
-/// The fields of `/proc/PID/stat` after the name: state, parent, …
-fn stat(pid: u32) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    Some(fields.split_whitespace().map(str::to_owned).collect())
-}
-
-/// A zombie is gone: it is its parent's to bury.
-fn is_alive(pid: u32) -> bool {
-    stat(pid).is_some_and(|fields| fields[0] != "Z")
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    pids.filter(|child| is_alive(*child) && stat(*child).is_some_and(|fields| fields[1] == pid.to_string())).collect()
-}
-
 fn has_mapped(pid: u32, sim: &Sim) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().contains(sim.library().to_str().unwrap())
+    mappers(inode(&sim.library())).contains(&pid)
 }
 
 fn start(sim: &Sim, pins: &Bpffs) -> (Bridge, Reader, u32) {
     let mut bridge = sim.bridge(pins, "50ms").start();
     let reader = bridge.wait_until_published(pins);
-    let children = children(bridge.pid());
-    assert_eq!(children.len(), 1, "the sampler and no other: {children:?}");
-    (bridge, reader, children[0])
+    let sampler = bridge.sampler();
+    (bridge, reader, sampler)
 }
 
 #[test]
@@ -82,7 +64,7 @@ fn the_sampler_ends_with_a_bridge_that_is_killed() {
 fn a_sampler_that_is_killed_is_replaced() {
     let (sim, pins) = (machine(), Bpffs::mount());
     let (mut bridge, reader, sampler) = start(&sim, &pins);
-    kill(Pid::from_raw(sampler.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    send(sampler, Signal::SIGKILL);
     let pid = bridge.pid();
     let next = bridge.wait_for("another sampler", || children(pid).into_iter().find(|child| *child != sampler));
     let stamp = reader.meta().unwrap().last_update_boottime_ns;
