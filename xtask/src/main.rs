@@ -1,5 +1,6 @@
 //! Developer commands of the workspace: `cargo xtask COMMAND`.
 
+mod bench;
 mod bpffs;
 mod check;
 mod codegen;
@@ -42,6 +43,8 @@ enum Command {
     Test,
     /// About ten seconds of the whole: bridge, BPF consumer, dump
     Demo(demo::Args),
+    /// What the bridge costs, measured on release builds: a table, JSON, charts
+    Bench(bench::Args),
     /// Build the release binary and put it at the top of the tree
     Build,
     /// Regenerate the Rust types from include/gadget
@@ -73,6 +76,7 @@ fn run(args: Args) -> Result<()> {
         Command::Check => check::run(),
         Command::Test => test::run(),
         Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(&args),
         Command::Build => release::run(),
         Command::Codegen { check } => Ok(codegen::run(check)?),
         Command::Workload(args) => demo::workload::run(&args),

@@ -1,0 +1,185 @@
+//! The bridge under measure.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use map_reader::{Map, Reader};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use nvml_sim::library::{self, Installed};
+use nvml_sim::scenario::Scenario;
+use tempfile::TempDir;
+
+use crate::case::{Case, Source};
+use crate::process;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// A running bridge with pins, and a library where it needs one, of its own. Ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    daemon: Child,
+    sampler: Option<u32>,
+    pins: Pins,
+    library: Option<Library>,
+    log: PathBuf,
+    pub(crate) reader: Reader,
+    /// From before it was executed to when its first round could be read.
+    pub(crate) started_in: Duration,
+}
+
+/// A simulated library and what it plays.
+#[derive(Debug)]
+struct Library {
+    installed: Installed,
+    scenario: Scenario,
+    _folder: TempDir,
+}
+
+impl Subject {
+    /// Starts a bridge and waits until its first round can be read.
+    pub(crate) fn start(program: &Path, case: &Case) -> Result<Self> {
+        let pins = Pins::mount()?;
+        let library = match case.source {
+            Source::Mock => None,
+            Source::Simulated(machine) => {
+                let folder = TempDir::with_prefix("bench-library-").context("cannot make a temporary folder")?;
+                let installed = library::install(folder.path(), &[]).context("cannot install the simulated library")?;
+                let scenario = machine.scenario();
+                installed.play(&scenario).context("cannot write the scenario")?;
+                Some(Library { installed, scenario, _folder: folder })
+            }
+        };
+        let log = pins.folder.path().with_extension("log");
+        let stderr = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+        let mut command = Command::new(program);
+        command.arg("--pin-dir").arg(pins.folder.path()).arg(format!("--poll-interval={}us", case.interval.as_micros()));
+        match &library {
+            None => command.arg("--mode=mock"),
+            Some(library) => command.arg("--mode=real").arg("--nvml-library-path").arg(library.installed.path()),
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let begun = Instant::now();
+        let mut daemon = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let published = wait_until_published(&mut daemon, pins.folder.path());
+        let started_in = begun.elapsed();
+        let reader = Reader::open(pins.folder.path());
+        let mut subject = Self { daemon, sampler: None, pins, library, log, reader, started_in };
+        published.with_context(|| subject.last_words())?;
+        if subject.library.is_some() {
+            subject.sampler = process::children(subject.pid())?.first().copied();
+        }
+        Ok(subject)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    pub(crate) fn sampler(&self) -> Option<u32> {
+        self.sampler
+    }
+
+    pub(crate) fn library(&self) -> Option<&Installed> {
+        self.library.as_ref().map(|library| &library.installed)
+    }
+
+    pub(crate) fn pin_dir(&self) -> &Path {
+        self.pins.folder.path()
+    }
+
+    /// From now on every call on the last GPU hangs.
+    pub(crate) fn hang_one(&mut self) -> Result<()> {
+        if let Some(Library { installed, scenario, .. }) = &mut self.library {
+            scenario.change(scenario.devices.len() - 1, |device| device.hangs("nvmlDevice*"));
+            installed.play(scenario).context("cannot change the scenario")?;
+        }
+        Ok(())
+    }
+
+    /// Rounds that it has published.
+    pub(crate) fn rounds(&self) -> Result<u64> {
+        Ok(self.reader.state().context("cannot read gpu_bridge_state")?.record().rounds)
+    }
+
+    /// Ends it with SIGTERM; returns how long that took.
+    pub(crate) fn stop(mut self) -> Result<Duration> {
+        let begun = Instant::now();
+        let pid = Pid::from_raw(self.pid().cast_signed());
+        kill(pid, Signal::SIGTERM).context("cannot send SIGTERM to the bridge")?;
+        while self.daemon.try_wait().context("cannot ask how the bridge is")?.is_none() {
+            if begun.elapsed() > END_LIMIT {
+                bail!("the bridge did not end within {END_LIMIT:?} of SIGTERM; {}", self.last_words());
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        Ok(begun.elapsed())
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        format!("the bridge logged:\n{log}")
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        // Both fail only for a process that is already gone; the file may be.
+        self.daemon.kill().ok();
+        self.daemon.wait().ok();
+        std::fs::remove_file(&self.log).ok();
+    }
+}
+
+fn wait_until_published(daemon: &mut Child, pin_dir: &Path) -> Result<()> {
+    let deadline = Instant::now() + START_LIMIT;
+    let pin = pin_dir.join(Map::Meta.name());
+    loop {
+        if pin.exists() {
+            let reader = Reader::open_only(pin_dir, &[Map::Meta]);
+            while Instant::now() < deadline {
+                if reader.meta().is_ok_and(|meta| meta.last_update_boottime_ns != 0) {
+                    return Ok(());
+                }
+                if daemon.try_wait().is_ok_and(|ended| ended.is_some()) {
+                    bail!("the bridge ended before it published");
+                }
+                thread::sleep(Duration::from_micros(100));
+            }
+        }
+        if daemon.try_wait().is_ok_and(|ended| ended.is_some()) {
+            bail!("the bridge ended before it published");
+        }
+        if Instant::now() > deadline {
+            bail!("the bridge published nothing within {START_LIMIT:?}");
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// A BPF file system, unmounted when dropped.
+#[derive(Debug)]
+struct Pins {
+    folder: TempDir,
+}
+
+impl Pins {
+    fn mount() -> Result<Self> {
+        let folder = TempDir::with_prefix("bench-pins-").context("cannot make a temporary folder")?;
+        mount(Some("bpf"), folder.path(), Some("bpf"), MsFlags::empty(), None::<&str>).context("cannot mount a BPF file system")?;
+        Ok(Self { folder })
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        // What stays mounted is empty, and gone with the machine.
+        umount2(self.folder.path(), MntFlags::MNT_DETACH).ok();
+    }
+}
