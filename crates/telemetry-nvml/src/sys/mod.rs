@@ -231,7 +231,8 @@ const fn struct_version<T>(version: u32) -> u32 {
 
 /// The text up to its NUL; bytes that are no UTF-8 replaced (a name that starts with 0xF8 has been seen under WSL).
 fn lossy(buffer: &[c_char]) -> String {
-    let bytes: Vec<u8> = buffer.iter().map(|byte| byte.cast_unsigned()).collect();
+    // C's char is signed on x86_64 and unsigned on aarch64.
+    let bytes: Vec<u8> = buffer.iter().map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())).collect();
     CStr::from_bytes_until_nul(&bytes)
         .map_or_else(|_| String::from_utf8_lossy(&bytes).into_owned(), |text| text.to_string_lossy().into_owned())
 }
