@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -20,18 +20,20 @@ pub(super) struct Schedule {
 /// How long the first round waits for every lane: first answers take longer, and a first picture ought to be whole.
 const FIRST_GRACE: Duration = Duration::from_secs(1);
 
+/// A round that is late by so much was kept by nobody: the process, or the machine, stood still, and so did the lanes.
+const PAUSE: Duration = Duration::from_secs(1);
+
 impl Schedule {
-    /// The start of `tick` for lane `lane` of `lanes`: lanes are staggered so that they do not queue for the driver's lock.
-    pub(super) fn start(&self, tick: u64, lane: usize, lanes: usize) -> Instant {
-        let window = (self.interval / 8).min(Duration::from_millis(12));
-        let stagger = if tick == 0 { Duration::ZERO } else { window * lane as u32 / lanes.max(1) as u32 };
-        self.at(tick) + stagger
+    /// When `tick` begins.
+    pub(super) fn start(&self, tick: u64) -> Instant {
+        let nanos = (self.interval.as_nanos() as u64).saturating_mul(tick);
+        self.epoch + Duration::from_nanos(nanos)
     }
 
     /// Until when a round waits for lanes that are late.
     pub(super) fn round_deadline(&self, tick: u64) -> Instant {
         let grace = if tick == 0 { FIRST_GRACE } else { (self.interval / 4).min(Duration::from_millis(25)) };
-        self.at(tick) + grace
+        self.start(tick) + grace
     }
 
     /// The first tick that begins after `now`: what was missed is skipped, not made up.
@@ -40,17 +42,12 @@ impl Schedule {
         (passed / self.interval.as_nanos().max(1)) as u64 + 1
     }
 
-    fn at(&self, tick: u64) -> Instant {
-        let nanos = (self.interval.as_nanos() as u64).saturating_mul(tick);
-        self.epoch + Duration::from_nanos(nanos)
-    }
 }
 
 #[derive(Debug)]
 pub(super) struct Board {
     schedule: Schedule,
     state: Mutex<State>,
-    lane_ended: Condvar,
     ready: EventFd,
 }
 
@@ -64,7 +61,6 @@ struct State {
     /// Ticks without a round.
     skipped: u64,
     gone: Option<String>,
-    living_lanes: usize,
 }
 
 #[derive(Debug)]
@@ -82,13 +78,11 @@ struct Slot {
 
 impl Board {
     pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> nix::Result<Self> {
-        let living_lanes = devices.len();
         let slots =
             devices.into_iter().map(|newest| Slot { newest, tick: None, started_boottime_ns: 0, is_new: false, healthy: true }).collect();
         Ok(Self {
             schedule,
-            state: Mutex::new(State { slots, tick: 0, signalled: false, skipped: 0, gone: None, living_lanes }),
-            lane_ended: Condvar::new(),
+            state: Mutex::new(State { slots, tick: 0, signalled: false, skipped: 0, gone: None }),
             ready: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
         })
     }
@@ -118,18 +112,6 @@ impl Board {
         self.signal(&mut state);
     }
 
-    pub(super) fn lane_ended(&self) {
-        self.lock().living_lanes -= 1;
-        self.lane_ended.notify_all();
-    }
-
-    /// Waits until all lanes ended, or not longer than `limit`; returns how many go on.
-    pub(super) fn wait_for_lanes(&self, limit: Duration) -> usize {
-        let state = self.lock();
-        let waited = self.lane_ended.wait_timeout_while(state, limit, |state| state.living_lanes > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.living_lanes
-    }
-
     pub(super) fn gone(&self) -> Option<String> {
         self.lock().gone.clone()
     }
@@ -142,8 +124,15 @@ impl Board {
     /// Takes the round if it is complete or its time is up at `now`; false when neither.
     pub(super) fn take(&self, now: Instant, round: &mut Round) -> bool {
         let mut state = self.lock();
-        let late = now >= self.schedule.round_deadline(state.tick);
-        if !state.signalled && !late {
+        let deadline = self.schedule.round_deadline(state.tick);
+        if !state.signalled && now < deadline {
+            return false;
+        }
+        if !state.signalled && now >= deadline + PAUSE {
+            // What there is now is of the few lanes that woke up first: the next tick is given to all.
+            let next = self.schedule.next_tick(now);
+            state.skipped += next - state.tick;
+            state.tick = next;
             return false;
         }
         if std::mem::take(&mut state.signalled) {
@@ -301,17 +290,23 @@ mod tests {
     }
 
     #[test]
+    fn after_a_pause_every_lane_is_given_the_time_of_a_tick() {
+        let mut fixture = Fixture::new(2);
+        fixture.deliver(0, 0, 10);
+        fixture.deliver(1, 0, 10);
+        assert!(fixture.take(1));
+        fixture.deliver(1, 50, 5_020);
+        assert!(!fixture.take(5_021), "the other lane has hardly woken up");
+        fixture.deliver(0, 51, 5_110);
+        fixture.deliver(1, 51, 5_111);
+        assert!(fixture.take(5_112));
+        assert_eq!((fixture.answered(), fixture.round.skipped_ticks), (vec![5_110, 5_111], 50));
+    }
+
+    #[test]
     fn missed_ticks_are_skipped_by_the_schedule() {
         let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL };
         assert_eq!(schedule.next_tick(schedule.epoch), 1);
         assert_eq!(schedule.next_tick(schedule.epoch + Duration::from_millis(730)), 8);
-    }
-
-    #[test]
-    fn lanes_are_staggered_within_an_eighth_of_the_interval() {
-        let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL };
-        let starts: Vec<_> = (0..16).map(|lane| schedule.start(1, lane, 16) - schedule.epoch).collect();
-        assert!(starts.is_sorted() && starts[0] == INTERVAL && starts[15] < INTERVAL + INTERVAL / 8);
-        assert!((0..16).all(|lane| schedule.start(0, lane, 16) == schedule.epoch));
     }
 }
