@@ -109,8 +109,9 @@ impl Lane {
                 continue;
             }
             let now = clock.now();
+            let waiting = self.device.time_waiting();
             let answer = self.device.ask(probe, now, &mut self.current.reading);
-            let cost = asked_at.elapsed();
+            let cost = asked_at.elapsed().saturating_sub(self.device.time_waiting().saturating_sub(waiting));
             self.cadence.asked(probe, asked_ns, cost);
             self.time_in_source += cost;
             let elsewhere = self.device.time_elsewhere();

@@ -7,7 +7,7 @@ use telemetry::{Identity, OpenError, OpenSource, SourceInfo, TelemetrySource};
 
 use crate::{
     LibraryChoice,
-    device::{NvmlDevice, Turnstile},
+    device::{NvmlDevice, Turns},
     library::Candidate,
     sys::{Code, Gpu, Library, LoadError},
 };
@@ -88,12 +88,12 @@ impl TelemetrySource for NvmlSource {
         if count > MOST_DEVICES {
             warn!("{count} GPUs: only the first {MOST_DEVICES} (index 0 to {}) are read", MOST_DEVICES - 1);
         }
-        let turnstile = Turnstile::default();
+        let turns = Turns::default();
         let mut devices = Vec::new();
         let mut failures = Vec::new();
         for index in 0..count.min(MOST_DEVICES) {
             match library.device(index) {
-                Ok(gpu) => devices.push(NvmlDevice::boxed(identify(&gpu, index), gpu, turnstile.clone())),
+                Ok(gpu) => devices.push(NvmlDevice::boxed(identify(&gpu, index), gpu, &turns)),
                 Err(code) if code.is_source_gone() => return Err(init_error(code, &path)),
                 Err(code) => {
                     warn!("GPU {index} is left out: no handle: {code}");

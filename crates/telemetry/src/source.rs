@@ -66,6 +66,11 @@ pub trait Device: Send + fmt::Debug {
     fn time_elsewhere(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// Time that [`ask`](Device::ask) has waited for its turn among the source's devices, all together: it costs nobody anything.
+    fn time_waiting(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What became of a question.

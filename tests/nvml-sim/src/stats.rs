@@ -5,7 +5,7 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
-use crate::symbols::Symbol;
+use crate::{scenario::Scenario, symbols::Symbol};
 
 pub(crate) mod table;
 
@@ -163,6 +163,21 @@ impl Stats {
         assert!(device < NO_DEVICE && (id as usize) < FIELD_IDS, "the account has no room for field {id} of device {device}");
         let at = table::field_at(id as usize, device);
         (self.words[at], self.words[at + FIELD_CELL - 1])
+    }
+
+    /// What a device's calls cost by the scenario's figures, however long they really took on a busy machine. A field that was answered
+    /// with an error counts as one that is not supported.
+    ///
+    /// # Panics
+    /// When there are more devices than the account has room for.
+    pub fn nominal(&self, scenario: &Scenario, device: usize) -> Duration {
+        let own = scenario.devices.get(device).map(|device| device.costs.clone()).unwrap_or_default();
+        let calls = Symbol::ALL.iter().map(|symbol| self.cell(*symbol, device).calls * scenario.costs.of_call(*symbol, &own));
+        let fields = (0..FIELD_IDS as u32).map(|id| {
+            let (asked, failed) = self.field(id, device);
+            (asked - failed) * scenario.costs.of_field(id, true) + failed * scenario.costs.of_field(id, false)
+        });
+        Duration::from_micros(calls.sum::<u64>() + fields.sum::<u64>())
     }
 
     /// The symbols that were called, with their counts over all devices.

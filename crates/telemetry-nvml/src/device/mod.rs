@@ -6,14 +6,16 @@ mod pcie;
 mod processes;
 mod sensors;
 mod throughput;
+mod turn;
 mod utilization;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telemetry::{Answer, Device, DeviceError, Identity, Now, Probe, Reading};
 
-pub(crate) use self::throughput::Turnstile;
-use self::{calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, throughput::Throughput, utilization::Utilization};
+use self::{
+    calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, throughput::Throughput, turn::Turnstile, utilization::Utilization,
+};
 use crate::{pure::processes::ListKind, sys::Gpu};
 
 /// The questions, each a group of calls of like cost and rhythm.
@@ -81,6 +83,22 @@ impl Question {
     }
 }
 
+/// Who may call the driver, for all GPUs of one library.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns {
+    questions: Turnstile,
+    /// A driver may hold its lock for the 20 ms that this call takes, and sixteen of them in a row would be some polls. It is made beside
+    /// the questions.
+    throughput: Turnstile,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        // Longer than any question but the first takes.
+        Self { questions: Turnstile::new(Duration::from_millis(20)), throughput: Turnstile::new(Duration::from_millis(250)) }
+    }
+}
+
 /// A GPU, with all that is remembered of it between two questions.
 #[derive(Debug)]
 pub(crate) struct NvmlDevice {
@@ -91,12 +109,14 @@ pub(crate) struct NvmlDevice {
     pcie: Pcie,
     throughput: Throughput,
     nvlink: NvLink,
+    turnstile: Turnstile,
+    time_waiting: Duration,
 }
 
 impl NvmlDevice {
-    pub(crate) fn boxed(identity: Identity, gpu: Gpu, turnstile: Turnstile) -> Box<dyn Device> {
+    pub(crate) fn boxed(identity: Identity, gpu: Gpu, turns: &Turns) -> Box<dyn Device> {
         let pcie = Pcie::new(&gpu);
-        let throughput = Throughput::new(identity.index, turnstile);
+        let throughput = Throughput::new(identity.index, turns.throughput.clone());
         let calls = Calls::new(gpu, identity.uuid.clone());
         Box::new(Self {
             identity,
@@ -106,6 +126,8 @@ impl NvmlDevice {
             pcie,
             throughput,
             nvlink: NvLink::Unknown,
+            turnstile: turns.questions.clone(),
+            time_waiting: Duration::ZERO,
         })
     }
 
@@ -155,11 +177,19 @@ impl Device for NvmlDevice {
     }
 
     fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+        let start = Instant::now();
+        let turn = self.turnstile.pass();
+        self.time_waiting += start.elapsed();
         let answer = self.try_ask(QUESTIONS[probe], now, reading);
+        drop(turn);
         self.calls.tell_failures(&mut reading.failures);
         answer
     }
     fn time_elsewhere(&self) -> Duration {
         self.throughput.time()
+    }
+
+    fn time_waiting(&self) -> Duration {
+        self.time_waiting
     }
 }

@@ -33,10 +33,18 @@ struct ListWay {
     per_instance: bool,
 }
 
+/// A MIG device, with its GPU instance and the compute instance within it.
+#[derive(Debug)]
+struct MigDevice {
+    gpu: Gpu,
+    instance: Option<u8>,
+    compute_instance: Option<u8>,
+}
+
 /// The MIG devices as they were last looked up.
 #[derive(Debug, Default)]
 struct MigDevices {
-    devices: Vec<(Gpu, Option<u8>)>,
+    devices: Vec<MigDevice>,
     looked_up_ns: Option<u64>,
 }
 
@@ -120,12 +128,15 @@ impl ProcessProbes {
         mig.refresh(calls.gpu(), now)?;
         let version = &mut ways[kind as usize].version;
         let (mut was_read, mut failure) = (mig.devices.is_empty(), None);
-        for (gpu, instance) in &mig.devices {
+        for MigDevice { gpu, instance, compute_instance } in &mig.devices {
             let start = rows.len();
             match read_list(gpu, kind, version, list_buffer, rows) {
                 Ok(()) => {
                     was_read = true;
-                    rows[start..].iter_mut().for_each(|row| row.mig_instance = row.mig_instance.or(*instance));
+                    rows[start..].iter_mut().for_each(|row| {
+                        row.mig_instance = row.mig_instance.or(*instance);
+                        row.compute_instance = row.compute_instance.or(*compute_instance);
+                    });
                 }
                 Err(code) if code.is_source_gone() => {
                     return Err(DeviceError::SourceGone(format!("{kind:?} list of a MIG device: {code}")));
@@ -199,8 +210,9 @@ impl MigDevices {
         for index in 0..most {
             match parent.mig_device(index) {
                 Ok(gpu) => {
-                    let instance = gpu.gpu_instance_id().ok().and_then(|id| u8::try_from(id).ok());
-                    self.devices.push((gpu, instance));
+                    let narrow = |id: Result<u32, Code>| id.ok().and_then(|id| u8::try_from(id).ok());
+                    let (instance, compute_instance) = (narrow(gpu.gpu_instance_id()), narrow(gpu.compute_instance_id()));
+                    self.devices.push(MigDevice { gpu, instance, compute_instance });
                 }
                 Err(code) if code.is_source_gone() => return Err(gone(code)),
                 // Indices are not all taken.

@@ -2,10 +2,7 @@
 //! is made on a thread of its own, one direction at a time, as often as its cost allows.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -13,7 +10,10 @@ use std::{
 use log::{debug, warn};
 use telemetry::{Answer, DeviceError, Metrics, Now};
 
-use super::calls::{Call, Calls};
+use super::{
+    calls::{Call, Calls},
+    turn::{Turn, Turnstile},
+};
 use crate::sys::{Code, Direction, Gpu};
 
 /// The part of time that may be spent in this call: 0.4 %, so that 21 ms are asked for every 5.25 s.
@@ -23,43 +23,6 @@ const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// A call that takes longer does not return: what it said last is no longer true.
 const STUCK_NS: u64 = 5_000_000_000;
 
-/// Whose turn it is: one GPU of all makes this call at a time. A driver may hold its lock for those 20 ms, and sixteen of them in a row would
-/// keep the GPUs' fast questions waiting for several polls.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Turnstile(Arc<Mutex<Option<Instant>>>);
-
-/// A turn, given back when it is dropped.
-#[derive(Debug)]
-struct Turn {
-    turnstile: Turnstile,
-    since: Instant,
-}
-
-impl Turnstile {
-    /// A turn longer than this does not end: the others are not kept waiting.
-    const PATIENCE: Duration = Duration::from_millis(250);
-
-    fn pass(&self) -> Option<Turn> {
-        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if holder.is_some_and(|since| since.elapsed() < Self::PATIENCE) {
-            return None;
-        }
-        let since = Instant::now();
-        *holder = Some(since);
-        Some(Turn { turnstile: self.clone(), since })
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut holder = self.turnstile.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Unless somebody passed by this one, when it took too long.
-        if *holder == Some(self.since) {
-            *holder = None;
-        }
-    }
-}
-
 type Request = (Gpu, Direction, Turn);
 type Reply = (Result<u32, Code>, Duration);
 
@@ -67,6 +30,7 @@ type Reply = (Result<u32, Code>, Duration);
 #[derive(Debug)]
 pub(crate) struct Throughput {
     index: u32,
+    /// One GPU of all makes this call at a time.
     turnstile: Turnstile,
     worker: Option<Worker>,
     next: Direction,
@@ -132,7 +96,7 @@ impl Throughput {
             return Ok(Answer::NotSupported);
         }
         if now.boottime_ns >= self.due_ns
-            && let Some(turn) = self.turnstile.pass()
+            && let Some(turn) = self.turnstile.try_pass()
         {
             self.request(calls, now, turn);
         }

@@ -132,18 +132,29 @@ impl Processes {
         }
     }
 
-    /// One row for each PID and instance, with the maximum of what the lists say of its memory: a process that stands in several lists has
-    /// the same memory in each.
+    /// One row for each PID and GPU instance. A process that stands in several lists has the same memory in each, so the maximum counts; what
+    /// it has in several compute instances of one GPU instance is added up.
     fn unite(&mut self) {
         self.united.clear();
         for list in &self.lists {
             self.united.extend_from_slice(&list.rows);
         }
-        self.united.sort_unstable_by_key(|row| (row.pid, row.mig_instance));
+        let in_compute_instance = |row: &ListRow| (row.pid, row.mig_instance, row.compute_instance);
+        self.united.sort_unstable_by_key(in_compute_instance);
+        self.united.dedup_by(|later, kept| {
+            let same = in_compute_instance(later) == in_compute_instance(kept);
+            if same {
+                kept.used_memory_bytes = kept.used_memory_bytes.max(later.used_memory_bytes);
+            }
+            same
+        });
         self.united.dedup_by(|later, kept| {
             let same = (later.pid, later.mig_instance) == (kept.pid, kept.mig_instance);
             if same {
-                kept.used_memory_bytes = kept.used_memory_bytes.max(later.used_memory_bytes);
+                kept.used_memory_bytes = match (kept.used_memory_bytes, later.used_memory_bytes) {
+                    (Some(one), Some(other)) => Some(one.saturating_add(other)),
+                    (one, other) => one.or(other),
+                };
             }
             same
         });
@@ -173,7 +184,7 @@ mod tests {
     }
 
     const fn row(pid: u32, used_memory_bytes: Option<u64>, mig_instance: Option<u8>) -> ListRow {
-        ListRow { pid, used_memory_bytes, mig_instance }
+        ListRow { pid, used_memory_bytes, mig_instance, compute_instance: mig_instance }
     }
 
     fn sample(pid: u32, seconds: u64, sm_pct: u32) -> BTreeMap<u32, ProcessUtilization> {
@@ -212,6 +223,18 @@ mod tests {
         let mut processes = Processes::default();
         processes.read(ListKind::Compute, at(1), &[row(9, Some(100), Some(2)), row(9, Some(50), Some(1))]);
         check(&mut processes, at(1), &[(9, Some(50), Some(1), None), (9, Some(100), Some(2), None)]);
+    }
+
+    #[test]
+    fn the_memory_of_two_compute_instances_is_added_and_that_of_two_lists_is_not() {
+        let mut processes = Processes::default();
+        let in_compute_instance = |memory, compute_instance| ListRow { compute_instance, ..row(9, memory, Some(1)) };
+        let both = [in_compute_instance(Some(100), Some(0)), in_compute_instance(Some(50), Some(1))];
+        processes.read(ListKind::Compute, at(1), &both);
+        processes.read(ListKind::Mps, at(1), &both);
+        check(&mut processes, at(1), &[(9, Some(150), Some(1), None)]);
+        processes.read(ListKind::Mps, at(1), &[in_compute_instance(None, Some(2))]);
+        check(&mut processes, at(1), &[(9, Some(150), Some(1), None)]);
     }
 
     #[test]

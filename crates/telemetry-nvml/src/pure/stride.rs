@@ -30,6 +30,8 @@ pub(crate) struct ListRow {
     pub(crate) used_memory_bytes: Option<u64>,
     /// The MIG GPU instance.
     pub(crate) mig_instance: Option<u8>,
+    /// The compute instance within it.
+    pub(crate) compute_instance: Option<u8>,
 }
 
 /// The first `count` rows of a buffer that was filled with [`SENTINEL`] before a driver wrote into it, appended to `rows`. PIDs that no
@@ -71,10 +73,15 @@ fn list_row(row: &[u8], layout: Layout) -> ListRow {
     ListRow {
         pid: word(row, 0),
         used_memory_bytes: (used_memory_bytes != u64::MAX).then_some(used_memory_bytes),
-        mig_instance: match layout {
-            Layout::V1 => None,
-            Layout::V2 => u8::try_from(word(row, 16)).ok(),
-        },
+        mig_instance: instance(row, 16, layout),
+        compute_instance: instance(row, 20, layout),
+    }
+}
+
+fn instance(row: &[u8], at: usize, layout: Layout) -> Option<u8> {
+    match layout {
+        Layout::V1 => None,
+        Layout::V2 => u8::try_from(word(row, at)).ok(),
     }
 }
 
@@ -178,6 +185,7 @@ mod tests {
                 pid: *pid,
                 used_memory_bytes: (*memory != u64::MAX).then_some(*memory),
                 mig_instance: u8::try_from(*instance).ok(),
+                compute_instance: u8::try_from(*instance).ok(),
             }).collect();
             prop_assert_eq!(found, expected);
         }

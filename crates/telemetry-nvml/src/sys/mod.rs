@@ -210,6 +210,11 @@ impl Gpu {
     pub(crate) fn gpu_instance_id(&self) -> Result<u32, Code> {
         self.read_uint(&self.lib().nvmlDeviceGetGpuInstanceId)
     }
+
+    /// The compute instance, within its GPU instance, that a MIG device stands for.
+    pub(crate) fn compute_instance_id(&self) -> Result<u32, Code> {
+        self.read_uint(&self.lib().nvmlDeviceGetComputeInstanceId)
+    }
 }
 
 impl fmt::Debug for Library {

@@ -21,11 +21,7 @@ fn answer(call: &Call<'_>, gpu: &Gpu, asked: nvmlFieldValue_t) -> nvmlFieldValue
     let costs = &call.loaded.scenario.costs;
     let known = value_of(&gpu.device, asked.fieldId, asked.scopeId);
     let unsupported = matches!(known, Err(Code::NOT_SUPPORTED));
-    call.spend(match costs.fields.get(&asked.fieldId) {
-        _ if unsupported => costs.unsupported_field_us,
-        Some(us) => *us,
-        None => costs.other_field_us,
-    });
+    call.spend(costs.of_field(asked.fieldId, !unsupported));
     call.count_field(asked.fieldId, known.is_ok());
     // Again, because time went by: a counter is read when it is handed out.
     let (code, value_type, value) = match value_of(&gpu.device, asked.fieldId, asked.scopeId) {

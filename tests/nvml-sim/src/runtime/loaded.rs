@@ -47,7 +47,7 @@ impl Loaded {
         Self {
             gpus: devices.into_iter().map(|device| Gpu::new(device, &scenario.costs)).collect(),
             faults: rules(&scenario.faults),
-            costs_us: by_symbol(|symbol| cost(&scenario.costs.calls, symbol).unwrap_or(scenario.costs.other_us)),
+            costs_us: by_symbol(|symbol| scenario.costs.of_call(symbol, &BTreeMap::new())),
             missing: by_symbol(|symbol| scenario.missing.iter().any(|missing| matching(missing, symbol))),
             scenario,
             generation,
@@ -74,10 +74,7 @@ impl Gpu {
         begin_counters(&mut device);
         Self {
             faults: rules(&device.faults),
-            costs_us: by_symbol(|symbol| {
-                let own = cost(&device.costs, symbol);
-                own.or_else(|| cost(&costs.calls, symbol)).unwrap_or(costs.other_us)
-            }),
+            costs_us: by_symbol(|symbol| costs.of_call(symbol, &device.costs)),
             grown: by_symbol(|_| AtomicU64::new(0)),
             device,
         }
@@ -107,12 +104,6 @@ fn rules(faults: &[Fault]) -> Vec<Rule> {
 
 fn by_symbol<T>(value: impl FnMut(Symbol) -> T) -> Vec<T> {
     Symbol::ALL.iter().copied().map(value).collect()
-}
-
-/// The cost under the symbol's own name, or under the longest pattern that it matches.
-fn cost(costs: &BTreeMap<String, u64>, symbol: Symbol) -> Option<u64> {
-    let named = costs.get(symbol.name());
-    named.or_else(|| costs.iter().filter(|(call, _)| matching(call, symbol)).max_by_key(|(call, _)| call.len()).map(|(_, us)| us)).copied()
 }
 
 /// Counters without a start begin at this reading.

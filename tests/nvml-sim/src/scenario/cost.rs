@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::abi;
+use crate::{
+    abi,
+    symbols::{Symbol, matching},
+};
 
 /// How a call spends its cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,4 +86,20 @@ impl Costs {
         self.calls.insert(call.to_owned(), us);
         self
     }
+
+    /// What a call costs in microseconds, where a device has costs of its own: each under the symbol's name, or under the longest pattern
+    /// that it matches.
+    pub(crate) fn of_call(&self, symbol: Symbol, own: &BTreeMap<String, u64>) -> u64 {
+        find(own, symbol).or_else(|| find(&self.calls, symbol)).unwrap_or(self.other_us)
+    }
+
+    /// What a field value costs in microseconds, on top of its call.
+    pub(crate) fn of_field(&self, id: u32, is_supported: bool) -> u64 {
+        if is_supported { self.fields.get(&id).copied().unwrap_or(self.other_field_us) } else { self.unsupported_field_us }
+    }
+}
+
+fn find(costs: &BTreeMap<String, u64>, symbol: Symbol) -> Option<u64> {
+    let named = costs.get(symbol.name());
+    named.or_else(|| costs.iter().filter(|(call, _)| matching(call, symbol)).max_by_key(|(call, _)| call.len()).map(|(_, us)| us)).copied()
 }

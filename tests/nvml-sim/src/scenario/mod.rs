@@ -1,5 +1,6 @@
 //! What the simulated machine is like: a JSON file that the library reads, and builders that write it.
 
+pub mod behaviours;
 mod boards;
 mod cost;
 mod device;

@@ -1,0 +1,5 @@
+//! The whole bridge on a simulated driver: what it costs the driver, and what it tells of each board.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
+
+mod budget;
+mod machine;
