@@ -1,31 +1,51 @@
-//! The pinned `gpu_*` BPF maps as text.
+//! The pinned `gpu_*` BPF maps as text, JSON or a table.
 //!
-//! [`dump`] is what `bridge-dump` and `gpu-ebpf-bridge --dump` do: it reads, and disturbs nobody.
+//! [`dump`] is what `bridge-dump` and `gpu-ebpf-bridge --dump` do: it reads, and disturbs nobody. The live screen is in the program
+//! `bridge-dump` alone.
 //!
 //! ```no_run
 //! use std::io;
 //! use std::path::Path;
 //!
-//! let outcome = bridge_dump::dump(Path::new("/sys/fs/bpf"), &mut io::stdout().lock(), &mut io::stderr().lock())?;
+//! use bridge_dump::{Output, Request};
+//!
+//! let request = Request { output: Output::Json, ..Request::default() };
+//! let outcome = bridge_dump::dump_as(Path::new("/sys/fs/bpf"), &request, &mut io::stdout().lock(), &mut io::stderr().lock())?;
 //! # let _ = outcome;
 //! # Ok::<(), io::Error>(())
 //! ```
 
+mod capture;
+pub mod decode;
+mod json;
+mod select;
+mod table;
 mod text;
+pub mod units;
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
 
-use map_reader::{Error, Reader, Snapshot, Source};
+pub use map_reader::Map;
+use map_reader::{Error, Reader, Source};
+
+pub use capture::Capture;
+pub use select::Selection;
+
+/// How long [`follow`] waits before it asks again whether to go on.
+const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a dump ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// All four maps of the contract were printed.
+    /// All maps that were wanted were printed.
     Complete,
-    /// At least one of the four could not be read; why was said on the error output, and the others were printed.
+    /// At least one of them could not be read; why was said on the error output, and the others were printed.
     Incomplete,
     /// Whoever reads the output has closed it, as `head` does: nobody misses the rest.
     OutputClosed,
@@ -42,6 +62,57 @@ impl Outcome {
     }
 }
 
+/// The form of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Output {
+    /// One section a map, every field as it is; the form that never changes.
+    #[default]
+    Text,
+    /// One document, see `schema/dump.schema.json`: exact numbers, null for what is not known, words beside codes.
+    Json,
+    /// Columns for people, with units.
+    Table,
+}
+
+impl Output {
+    /// All forms.
+    pub const ALL: [Self; 3] = [Self::Text, Self::Json, Self::Table];
+
+    /// Its name on a command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Table => "table",
+        }
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|output| output.name() == word);
+        known.ok_or_else(|| format!("not a form of output: {word:?} (text, json or table)"))
+    }
+}
+
+/// What is to be printed, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The form.
+    pub output: Output,
+    /// What of the maps.
+    pub selection: Selection,
+}
+
 /// Prints the maps pinned in `pin_dir` to `out`, as text, as of one round where the bridge makes that possible.
 ///
 /// One line on `err` for each map that cannot be read, and one when the data is invented; nothing else. What cannot be written to `err` is
@@ -50,14 +121,76 @@ impl Outcome {
 /// # Errors
 /// `out` cannot be written, other than because its reader is gone.
 pub fn dump(pin_dir: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Outcome> {
-    let snapshot = Reader::open(pin_dir).snapshot();
-    for note in notes(&snapshot) {
-        // There is no other place to complain.
-        drop(writeln!(err, "{note}"));
+    dump_as(pin_dir, &Request::default(), out, err)
+}
+
+/// [`dump`] in another form, or of a part.
+///
+/// # Errors
+/// `out` cannot be written, other than because its reader is gone, or the clock cannot be read.
+pub fn dump_as(pin_dir: &Path, request: &Request, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Outcome> {
+    let capture = Capture::take(&Reader::open(pin_dir), &request.selection)?;
+    say(&notes(&capture), err);
+    print(&capture, pin_dir, request.output, json::Form::Indented, out)
+}
+
+/// Prints every round as it comes, in the form of [`dump_as`], until `go_on` says no or the reader of `out` is gone. JSON documents take one
+/// line each. Everything is flushed at the end of a round. Bridges that come, go and restart are followed.
+///
+/// `go_on` is asked at least ten times a second. Lines on `err` are written when they change.
+///
+/// # Errors
+/// `out` cannot be written, other than because its reader is gone, or the clock cannot be read.
+pub fn follow(
+    pin_dir: &Path,
+    request: &Request,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    mut go_on: impl FnMut() -> bool,
+) -> io::Result<Outcome> {
+    let mut reader = Reader::open(pin_dir);
+    let (mut seen, mut said) = (None, Vec::new());
+    let mut outcome = Outcome::Complete;
+    while go_on() {
+        let notes = match reader.wait_for_round(seen, ASK_INTERVAL) {
+            Ok(None) => continue,
+            Ok(round) => {
+                seen = round;
+                // A pin may have been replaced while gpu_meta was not.
+                if outcome == Outcome::Incomplete {
+                    reader.reopen();
+                }
+                let capture = Capture::take(&reader, &request.selection)?;
+                outcome = print(&capture, pin_dir, request.output, json::Form::Line, out)?;
+                if outcome == Outcome::OutputClosed {
+                    return Ok(outcome);
+                }
+                notes(&capture)
+            }
+            Err(error) if error.is_absent() => vec![format!("waiting for a bridge: {}", chain(&error))],
+            Err(error) => {
+                say(&[format!("cannot follow: {}", chain(&error))], err);
+                return Ok(Outcome::Incomplete);
+            }
+        };
+        if notes != said {
+            say(&notes, err);
+            said = notes;
+        }
     }
+    Ok(outcome)
+}
+
+/// Writes `capture`; nothing of it is left unwritten on return.
+fn print(capture: &Capture, pin_dir: &Path, output: Output, form: json::Form, out: &mut dyn Write) -> io::Result<Outcome> {
     let mut out = BufWriter::with_capacity(64 * 1024, out);
-    match text::write(&snapshot, &mut out).and_then(|()| out.flush()) {
-        Ok(()) if failures(&snapshot).next().is_some() => Ok(Outcome::Incomplete),
+    let written = match output {
+        Output::Text => text::write(&capture.snapshot, &mut out),
+        Output::Json => json::write(capture, pin_dir, form, &mut out),
+        Output::Table => table::write(capture, &mut out),
+    };
+    match written.and_then(|()| out.flush()) {
+        Ok(()) if capture.failures().next().is_some() => Ok(Outcome::Incomplete),
         Ok(()) => Ok(Outcome::Complete),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             // Else dropping the writer would try again.
@@ -71,9 +204,16 @@ pub fn dump(pin_dir: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
     }
 }
 
+fn say(notes: &[String], err: &mut dyn Write) {
+    for note in notes {
+        // There is no other place to complain.
+        drop(writeln!(err, "{note}"));
+    }
+}
+
 /// What a reader of the output must know besides it.
-fn notes(snapshot: &Snapshot) -> impl Iterator<Item = String> {
-    let invented = match &snapshot.state {
+fn notes(capture: &Capture) -> Vec<String> {
+    let invented = match &capture.snapshot.state {
         Ok(state) => match state.source() {
             Source::Mock => Some("this data is invented: it comes from the bridge's mock source".to_owned()),
             Source::MockFallback => Some(
@@ -85,17 +225,12 @@ fn notes(snapshot: &Snapshot) -> impl Iterator<Item = String> {
         Err(error) if error.is_absent() => None,
         Err(error) => Some(format!("cannot tell whether this data is invented: {}", chain(error))),
     };
-    failures(snapshot).map(|error| format!("{} is not printed: {}", error.map(), chain(error))).chain(invented)
-}
-
-/// Why maps of the contract are missing from the output.
-fn failures(snapshot: &Snapshot) -> impl Iterator<Item = &Error> {
-    let Snapshot { meta, devices, processes, process_devices, .. } = snapshot;
-    [meta.as_ref().err(), devices.as_ref().err(), processes.as_ref().err(), process_devices.as_ref().err()].into_iter().flatten()
+    let failures = capture.failures().map(|error| format!("{} is not printed: {}", error.map(), chain(error)));
+    failures.chain(invented).collect()
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn StdError) -> String {
+pub(crate) fn chain(error: &Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

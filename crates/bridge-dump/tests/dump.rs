@@ -266,7 +266,8 @@ fn as_nobody(directory: &Path, dir: &Path) -> Command {
     const NOBODY: u32 = 65534;
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
     let copy = directory.join("bridge-dump");
-    fs::copy(PROGRAM, &copy).unwrap();
+    // By another process: a child that another test forks meanwhile would hold a file that this one writes, and it could not be run.
+    assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().unwrap().success());
     let mut command = Command::new(copy);
     // std also drops the supplementary groups; capabilities go with the change of the user.
     command.arg("--pin-dir").arg(dir).current_dir("/").uid(NOBODY).gid(NOBODY);

@@ -67,7 +67,6 @@ impl Reader {
     pub fn wait_for_round(&mut self, after: Option<Round>, timeout: Duration) -> Result<Option<Round>, Error> {
         // An instant that cannot be represented never comes.
         let end = Instant::now().checked_add(timeout);
-        let mut look_at_pins = Instant::now() + PIN_CHECK_INTERVAL;
         let mut step = self.step();
         loop {
             let found = self.round();
@@ -78,15 +77,13 @@ impl Reader {
             }
             let now = Instant::now();
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+            // Also across calls that are shorter than that.
+            if now.duration_since(self.looked) >= PIN_CHECK_INTERVAL && self.reopen() {
+                step = self.step();
+                continue;
+            }
             if left.is_zero() {
                 return found.map(|_| None);
-            }
-            if now >= look_at_pins {
-                look_at_pins = now + PIN_CHECK_INTERVAL;
-                if self.reopen() {
-                    step = self.step();
-                    continue;
-                }
             }
             thread::sleep(step.min(left));
         }

@@ -1,6 +1,7 @@
 //! The open maps and their typed reads.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use gpu_types::bytes::Record;
 use gpu_types::keys::{PidDeviceKey, SINGLE};
@@ -71,6 +72,8 @@ pub struct Reader {
     dir: PathBuf,
     /// In the order of `Map::ALL`.
     maps: [Result<OpenMap, Error>; Map::ALL.len()],
+    /// When the pins were last looked at.
+    pub(crate) looked: Instant,
 }
 
 impl Reader {
@@ -88,7 +91,7 @@ impl Reader {
             true => open(dir, map.definition()),
             false => Err(Error::NotAskedFor { map: map.name() }),
         });
-        Self { dir: dir.to_owned(), maps }
+        Self { dir: dir.to_owned(), maps, looked: Instant::now() }
     }
 
     /// The pin directory.
@@ -100,6 +103,7 @@ impl Reader {
     /// Opens anew what is not open, and what is no longer the map that is pinned: after a bridge has restarted and made new maps, or the
     /// first one has started. Whether anything changed. A map whose pin is gone is no longer open.
     pub fn reopen(&mut self) -> bool {
+        self.looked = Instant::now();
         let mut changed = false;
         for map in Map::ALL {
             let slot = &mut self.maps[map as usize];

@@ -107,6 +107,19 @@ fn a_bridge_that_is_not_there_yet_is_waited_for() {
 }
 
 #[test]
+fn waits_that_are_short_follow_too() {
+    let pins = PinDir::empty();
+    let mut reader = Reader::open(pins.path());
+    publish(&pins.create(&META), 3);
+    let end = Instant::now() + LONG;
+    let mut found = None;
+    while found.is_none() && Instant::now() < end {
+        found = reader.wait_for_round(None, Duration::from_millis(1)).ok().flatten();
+    }
+    assert_eq!(found.map(Round::boottime_ns), Some(3));
+}
+
+#[test]
 fn what_waiting_does_not_mend_is_told_at_once() {
     let pins = PinDir::empty();
     pins.create(&gpu_types::maps::MapDefinition { value_size: 40, ..META });
