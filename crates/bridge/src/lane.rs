@@ -46,10 +46,6 @@ impl Lane {
         Self { device, cadence, current, epoch: Instant::now(), time_in_source: Duration::ZERO, time_elsewhere: Duration::ZERO, lost: None }
     }
 
-    pub(crate) fn device_index(&self) -> u32 {
-        self.current.index
-    }
-
     pub(crate) fn current(&self) -> &DeviceReading {
         &self.current
     }

@@ -41,7 +41,6 @@ impl Schedule {
         let passed = now.saturating_duration_since(self.epoch).as_nanos();
         (passed / self.interval.as_nanos().max(1)) as u64 + 1
     }
-
 }
 
 #[derive(Debug)]

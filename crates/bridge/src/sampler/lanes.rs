@@ -1,13 +1,9 @@
-//! The lanes of one source: a thread a device, in this process.
+//! The lanes of one source, in this process.
 
 use std::{
     fmt,
     os::fd::BorrowedFd,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, Thread},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,17 +12,12 @@ use telemetry::{OpenError, TelemetrySource};
 use super::{
     DeviceReading, Event, Launch, Opened, Round, Sampler,
     board::{Board, Schedule},
+    crew::Crew,
 };
-use crate::{
-    SamplerError,
-    clock::Clock,
-    lane::{Lane, Step},
-};
+use crate::{SamplerError, clock::Clock, lane::Lane};
 
 /// How long an ending sampler waits for its lanes; one that hangs in its source is left behind.
 const END_LIMIT: Duration = Duration::from_millis(100);
-/// A lane's stack: a source's frames are small, and 16 lanes ought not to look like 32 MiB of address space.
-const LANE_STACK_BYTES: usize = 512 << 10;
 
 /// Starts lanes in this process.
 pub struct LaneLauncher {
@@ -63,8 +54,7 @@ impl Launch for LaneLauncher {
 #[derive(Debug)]
 pub struct LaneSampler {
     board: Arc<Board>,
-    stop: Arc<AtomicBool>,
-    lanes: Vec<Thread>,
+    crew: Arc<Crew>,
     announcement: Option<Result<Opened, OpenError>>,
     source_gone: bool,
     round: Round,
@@ -88,27 +78,12 @@ impl LaneSampler {
         let board =
             Board::new(schedule, slots).map_err(|errno| SamplerError::Io { doing: "make an event descriptor", source: errno.into() })?;
 
-        let mut sampler = Self {
-            board: Arc::new(board),
-            stop: Arc::default(),
-            lanes: Vec::with_capacity(devices.len()),
-            announcement: Some(announcement),
-            source_gone: false,
-            round: Round::default(),
-        };
-        let count = devices.len();
-        for (index, device) in devices.into_iter().enumerate() {
-            let seat = Seat { index, count, schedule, board: Arc::clone(&sampler.board), stop: Arc::clone(&sampler.stop) };
-            let lane = Lane::new(device, poll_interval, !source.is_free());
-            let clock = Arc::clone(clock);
-            let handle = thread::Builder::new()
-                .name(format!("lane-{}", lane.device_index()))
-                .stack_size(LANE_STACK_BYTES)
-                .spawn(move || seat.run(lane, clock.as_ref()))
-                .map_err(|source| SamplerError::Io { doing: "start a lane's thread", source })?;
-            sampler.lanes.push(handle.thread().clone());
-        }
-        Ok(sampler)
+        let board = Arc::new(board);
+        let rationed = !source.is_free();
+        let lanes = devices.into_iter().map(|device| Lane::new(device, poll_interval, rationed)).collect();
+        let crew = Crew::start(lanes, schedule, Arc::clone(&board), Arc::clone(clock))
+            .map_err(|source| SamplerError::Io { doing: "start a thread for the lanes", source })?;
+        Ok(Self { board, crew, announcement: Some(announcement), source_gone: false, round: Round::default() })
     }
 }
 
@@ -118,7 +93,10 @@ impl Sampler for LaneSampler {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.announcement.is_some() { Some(Instant::now()) } else { Some(self.board.deadline()) }
+        if self.announcement.is_some() {
+            return Some(Instant::now());
+        }
+        self.crew.alarm().into_iter().chain([self.board.deadline()]).min()
     }
 
     fn receive(&mut self) -> Result<Event, SamplerError> {
@@ -127,7 +105,9 @@ impl Sampler for LaneSampler {
             Some(Err(error)) => return Ok(Event::OpenFailed(error)),
             None => {}
         }
-        if !self.board.take(Instant::now(), &mut self.round) {
+        let now = Instant::now();
+        self.crew.attend(now);
+        if !self.board.take(now, &mut self.round) {
             return Ok(Event::Nothing);
         }
         if let Some(what) = self.board.gone().filter(|_| !self.source_gone) {
@@ -144,64 +124,10 @@ impl Sampler for LaneSampler {
 
 impl Drop for LaneSampler {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        for lane in &self.lanes {
-            lane.unpark();
-        }
-        let hanging = self.board.wait_for_lanes(END_LIMIT);
+        let hanging = self.crew.end(END_LIMIT);
         if hanging > 0 {
-            // Their threads cannot be ended; they hold nothing but their own device and the board.
+            // Their threads cannot be ended; they hold nothing but their own device and the crew.
             log::warn!("{hanging} lanes hang in their source and are left behind");
         }
-    }
-}
-
-/// A lane's place among the others.
-struct Seat {
-    index: usize,
-    count: usize,
-    schedule: Schedule,
-    board: Arc<Board>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Seat {
-    fn run(self, mut lane: Lane, clock: &dyn Clock) {
-        let _ending = Ending(Arc::clone(&self.board));
-        let mut tick = 0;
-        while self.wait_until(self.schedule.start(tick, self.index, self.count)) {
-            let started_boottime_ns = clock.boottime_ns();
-            match lane.step(clock) {
-                Step::Done => self.board.deliver(self.index, tick, started_boottime_ns, lane.current()),
-                Step::SourceGone(what) => {
-                    self.board.source_gone(what);
-                    return;
-                }
-            }
-            tick = self.schedule.next_tick(Instant::now()).max(tick + 1);
-        }
-    }
-
-    /// False when the sampler ends.
-    fn wait_until(&self, deadline: Instant) -> bool {
-        loop {
-            if self.stop.load(Ordering::Acquire) {
-                return false;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            thread::park_timeout(left);
-        }
-    }
-}
-
-/// Tells the board that a lane is over, also when its device panics.
-struct Ending(Arc<Board>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.lane_ended();
     }
 }

@@ -2,6 +2,7 @@
 
 mod board;
 mod child;
+mod crew;
 mod frame;
 mod lanes;
 mod relay;
