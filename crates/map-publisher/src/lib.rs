@@ -15,6 +15,7 @@ mod map;
 mod open;
 mod pin;
 mod publisher;
+mod read;
 mod records;
 mod state;
 mod watch;

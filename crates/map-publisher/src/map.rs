@@ -7,8 +7,9 @@ use libbpf_rs::{MapCore, MapFlags};
 use crate::PublishError;
 use crate::ledger::Ledger;
 use crate::pin::Pin;
+use crate::read::Contents;
 use crate::state::SharedState;
-use crate::write::{Batches, Failed, read_all};
+use crate::write::{Batches, Failed};
 use crate::writer::read_single;
 
 const SLOTS: usize = GPU_MAX_DEVICES as usize;
@@ -91,19 +92,20 @@ pub(crate) struct ProcessMap<K, V> {
     pub(crate) pin: Pin,
     ledger: Ledger<K, V>,
     batches: Batches,
+    contents: Contents<K, V>,
 }
 
-impl<K: Record + Ord, V: Record + PartialEq> ProcessMap<K, V> {
+impl<K: Record + Ord + Default, V: Record + PartialEq + Default> ProcessMap<K, V> {
     /// Whatever the map holds will go with the first round that does not contain it.
     pub(crate) fn new(pin: Pin) -> Self {
-        let mut map = Self { pin, ledger: Ledger::new(), batches: Batches::new() };
+        let mut map = Self { pin, ledger: Ledger::new(), batches: Batches::new(), contents: Contents::new() };
         map.read();
         map
     }
 
     /// Takes what the map holds for what is known of it.
     pub(crate) fn read(&mut self) {
-        self.ledger.found(read_all(&self.pin.map).into_iter());
+        self.ledger.found(self.contents.read(&self.pin.map));
     }
 
     /// Plans `round` and writes what is new or changed. Where that does not fit beside what departed, the departed go first: a full LRU map would

@@ -70,8 +70,8 @@ impl Publisher {
     /// An error means that `gpu_meta` was not touched, nor the devices when it came from the processes; everything that could be deleted was. The
     /// next call takes up what is amiss.
     ///
-    /// Takes at most six system calls and no heap memory once its buffers have grown, apart from the rounds that are read back: the first ten after
-    /// maps were taken over, and then one a second.
+    /// Takes no heap memory once its buffers have grown, and at most six system calls, apart from the rounds that are read back, with two more: the
+    /// first ten after maps were taken over, and then one a second.
     pub fn publish(&mut self, records: &Records) -> Result<Published, PublishError> {
         records.check()?;
         if let Some(state) = &self.state {

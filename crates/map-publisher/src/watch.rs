@@ -224,7 +224,7 @@ impl Reports {
     }
 }
 
-fn replace<K: Record + Ord, V: Record + PartialEq>(map: &mut ProcessMap<K, V>, pin: Pin) {
+fn replace<K: Record + Ord + Default, V: Record + PartialEq + Default>(map: &mut ProcessMap<K, V>, pin: Pin) {
     leave(map.clear());
     *map = ProcessMap::new(pin);
 }

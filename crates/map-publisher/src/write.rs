@@ -1,7 +1,5 @@
 //! Writing many entries in few system calls, and every entry all the same when a batch fails.
 
-use std::collections::BTreeMap;
-
 use gpu_types::bytes::Record;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use log::debug;
@@ -120,30 +118,6 @@ fn one_by_one(attempted: usize, results: impl Iterator<Item = libbpf_rs::Result<
 /// Whether a batch was refused for what it is (EINVAL, or the kernel's own ENOTSUPP), when each of its entries could be dealt with.
 fn unsupported(refusal: &libbpf_rs::Error) -> bool {
     matches!(refusal.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::Other)
-}
-
-/// All entries of a map, which must have room for at most `max_entries`. A value of None vanished while it was read.
-pub(crate) fn read_all<K: Record + Ord, V: Record>(map: &MapHandle) -> Vec<(K, Option<V>)> {
-    // Room for one more than the map can hold: then one call sees them all, and cannot end early in a way that the iterator would hide.
-    let capacity = map.max_entries() + 1;
-    let mut entries: Vec<(K, Option<V>)> = map
-        .lookup_batch(capacity, MapFlags::empty(), MapFlags::empty())
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some((K::from_bytes(&key)?, V::from_bytes(&value))))
-        .collect();
-    if entries.is_empty() {
-        // Nothing there, or a kernel without batches, which the iterator does not tell apart.
-        let mut by_key = BTreeMap::new();
-        for key in map.keys().take(2 * capacity as usize) {
-            let value = map.lookup(&key, MapFlags::ANY).ok().flatten();
-            if let Some(key) = K::from_bytes(&key) {
-                by_key.insert(key, value.and_then(|value| V::from_bytes(&value)));
-            }
-        }
-        entries.extend(by_key);
-    }
-    entries
 }
 
 #[cfg(test)]

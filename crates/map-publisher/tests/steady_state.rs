@@ -51,6 +51,15 @@ fn a_round_in_steady_state_takes_no_heap_memory() {
     let change = region.change();
     assert_eq!((change.allocations, change.reallocations), (0, 0), "{change:?}");
 
+    // A second later they are read back.
+    for is_first in [true, false] {
+        records.meta.last_update_boottime_ns += 2 * SECOND_NS;
+        let region = Region::new(ALLOCATOR);
+        assert!(publisher.publish(&records).unwrap().read_back);
+        let change = region.change();
+        assert!(is_first || (change.allocations, change.reallocations) == (0, 0), "{change:?}");
+    }
+
     publisher.check_pins().unwrap();
     let region = Region::new(ALLOCATOR);
     assert!(publisher.check_pins().unwrap().is_empty());
