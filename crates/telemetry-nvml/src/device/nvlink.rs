@@ -19,6 +19,8 @@ const DATA_KIB: Fields = Fields { tx: 138, rx: 139, unit_bytes: 1024 };
 const BYTES: Fields = Fields { tx: 202, rx: 204, unit_bytes: 1 };
 /// The scope that stands for all links together.
 const ALL_LINKS: u32 = u32::MAX;
+/// Links that were down are asked for again this often: each costs as much as one that is up, or more.
+const ALL_AGAIN_NS: u64 = 60_000_000_000;
 /// More links than NVML 13.5 knows.
 const MOST_LINKS: u32 = 64;
 
@@ -45,6 +47,9 @@ pub(crate) struct Links {
     call: Call,
     fields: Fields,
     counters: Vec<LinkCounters>,
+    /// What was asked for at first, of which some may have been down.
+    scopes: Vec<u32>,
+    all_again_ns: u64,
 }
 
 #[derive(Debug)]
@@ -73,7 +78,7 @@ impl NvLink {
 /// Finds the fields that this device answers: all links together, else each link's, else each link's of NVLink 5.
 fn discover(calls: &mut Calls, now: Now) -> Result<NvLink, DeviceError> {
     match calls.ask(Call::NvLinkAll, |gpu| read(gpu, DATA_KIB, &[ALL_LINKS]))? {
-        Outcome::Value(counts) => return Ok(NvLink::Counted(Links::new(Call::NvLinkAll, DATA_KIB, counts, now))),
+        Outcome::Value(counts) => return Ok(NvLink::Counted(Links::new(Call::NvLinkAll, DATA_KIB, counts, vec![ALL_LINKS], now))),
         Outcome::Failed(_) => return Ok(NvLink::Unknown),
         Outcome::Never => {}
     }
@@ -88,7 +93,7 @@ fn discover(calls: &mut Calls, now: Now) -> Result<NvLink, DeviceError> {
     }
     for (call, fields) in [(Call::NvLinkEach, DATA_KIB), (Call::NvLink5, BYTES)] {
         match calls.ask(call, |gpu| read(gpu, fields, &scopes))? {
-            Outcome::Value(counts) => return Ok(NvLink::Counted(Links::new(call, fields, counts, now))),
+            Outcome::Value(counts) => return Ok(NvLink::Counted(Links::new(call, fields, counts, scopes, now))),
             Outcome::Failed(_) => return Ok(NvLink::Unknown),
             Outcome::Never => {}
         }
@@ -98,15 +103,18 @@ fn discover(calls: &mut Calls, now: Now) -> Result<NvLink, DeviceError> {
 
 impl Links {
     /// Starts from a first reading.
-    fn new(call: Call, fields: Fields, counts: Counts, now: Now) -> Self {
-        let mut links = Self { call, fields, counters: Vec::new() };
-        for (scope, tx, rx) in counts {
-            let mut counters = LinkCounters { scope, tx: Counter::default(), rx: Counter::default() };
-            counters.tx.advance(tx, now.boottime_ns, links.scale());
-            counters.rx.advance(rx, now.boottime_ns, links.scale());
-            links.counters.push(counters);
-        }
+    fn new(call: Call, fields: Fields, counts: Counts, scopes: Vec<u32>, now: Now) -> Self {
+        let mut links = Self { call, fields, counters: Vec::new(), scopes, all_again_ns: now.boottime_ns.saturating_add(ALL_AGAIN_NS) };
+        counts.into_iter().for_each(|count| links.begin(count, now));
         links
+    }
+
+    /// A link that is up for the first time: it has a rate from the next reading on.
+    fn begin(&mut self, (scope, tx, rx): (u32, Count, Count), now: Now) {
+        let mut counters = LinkCounters { scope, tx: Counter::default(), rx: Counter::default() };
+        counters.tx.advance(tx, now.boottime_ns, self.scale());
+        counters.rx.advance(rx, now.boottime_ns, self.scale());
+        self.counters.push(counters);
     }
 
     const fn scale(&self) -> Scale {
@@ -114,7 +122,8 @@ impl Links {
     }
 
     fn ask(&mut self, calls: &mut Calls, now: Now, metrics: &mut Metrics) -> Result<Answer, DeviceError> {
-        let scopes: Vec<_> = self.counters.iter().map(|link| link.scope).collect();
+        let is_all = self.counters.len() < self.scopes.len() && now.boottime_ns >= self.all_again_ns;
+        let scopes = if is_all { self.scopes.clone() } else { self.counters.iter().map(|link| link.scope).collect() };
         let fields = self.fields;
         let counts = match calls.ask(self.call, |gpu| read(gpu, fields, &scopes))? {
             Outcome::Value(counts) => counts,
@@ -137,6 +146,12 @@ impl Links {
                     link.rx.forget();
                 }
             }
+        }
+        if is_all {
+            self.all_again_ns = now.boottime_ns.saturating_add(ALL_AGAIN_NS);
+            let is_new = |(scope, ..): &(u32, Count, Count)| self.counters.iter().all(|link| link.scope != *scope);
+            let new: Vec<_> = counts.into_iter().filter(is_new).collect();
+            new.into_iter().for_each(|count| self.begin(count, now));
         }
         tx.write(scale, &mut metrics.nvlink_tx_kbps);
         rx.write(scale, &mut metrics.nvlink_rx_kbps);

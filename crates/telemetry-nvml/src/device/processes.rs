@@ -162,7 +162,7 @@ impl ProcessProbes {
             self.processes.sampled(&self.process_buffer.folded);
         }
         let period = self.processes.driver_period().unwrap_or(ASSUMED_PERIOD);
-        let newest = self.process_buffer.folded.values().map(|sample| sample.sampled.boottime_ns()).max();
+        let newest = self.process_buffer.folded.iter().map(|(_, sample)| sample.sampled.boottime_ns()).max();
         match newest.filter(|_| is_new) {
             Some(newest_ns) => self.utilization_wait.found(newest_ns, now.boottime_ns, period),
             None => self.utilization_wait.nothing(period),
@@ -187,7 +187,7 @@ impl ProcessProbes {
         let ProcessBuffer { rows, folded, .. } = buffer;
         fold(rows, since_us, now, folded);
         // Rows that were not believed do not move the cursor.
-        for sample in folded.values() {
+        for (_, sample) in folded.iter() {
             self.cursor.note(sample.sampled, now);
         }
         Ok(!folded.is_empty())

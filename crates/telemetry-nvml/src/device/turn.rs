@@ -14,10 +14,17 @@ pub(crate) struct Turnstile(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Since when whose turn it is has been inside.
-    since: Mutex<Option<Instant>>,
+    state: Mutex<State>,
     left: Condvar,
     patience: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since when whose turn it is has been inside.
+    since: Option<Instant>,
+    /// Who wait: where nobody does, the end of a turn need not be told, which takes a system call.
+    waiting: u32,
 }
 
 /// A turn, which ends when it is dropped.
@@ -30,31 +37,33 @@ pub(crate) struct Turn {
 impl Turnstile {
     /// Whoever is inside for longer than `patience` does not keep the others waiting: a call that hangs is one GPU's trouble.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self(Arc::new(Shared { since: Mutex::new(None), left: Condvar::new(), patience }))
+        Self(Arc::new(Shared { state: Mutex::default(), left: Condvar::new(), patience }))
     }
 
     /// Passes if nobody is inside.
     pub(crate) fn try_pass(&self) -> Option<Turn> {
-        let mut since = self.0.lock();
-        self.0.time_left(*since).is_zero().then(|| Turn::begin(&self.0, &mut since))
+        let mut state = self.0.lock();
+        self.0.time_left(state.since).is_zero().then(|| Turn::begin(&self.0, &mut state))
     }
 
     /// Waits until nobody is inside, or for no longer than the patience with each who is.
     pub(crate) fn pass(&self) -> Turn {
-        let mut since = self.0.lock();
+        let mut state = self.0.lock();
         loop {
-            let time_left = self.0.time_left(*since);
+            let time_left = self.0.time_left(state.since);
             if time_left.is_zero() {
-                return Turn::begin(&self.0, &mut since);
+                return Turn::begin(&self.0, &mut state);
             }
-            since = self.0.left.wait_timeout(since, time_left).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting += 1;
+            state = self.0.left.wait_timeout(state, time_left).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
         }
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long to have patience with whoever is inside.
@@ -64,21 +73,22 @@ impl Shared {
 }
 
 impl Turn {
-    fn begin(shared: &Arc<Shared>, inside: &mut Option<Instant>) -> Self {
+    fn begin(shared: &Arc<Shared>, state: &mut State) -> Self {
         let since = Instant::now();
-        *inside = Some(since);
+        state.since = Some(since);
         Self { shared: Arc::clone(shared), since }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut inside = self.shared.lock();
+        let mut state = self.shared.lock();
         // Unless somebody lost patience with this one.
-        if *inside == Some(self.since) {
-            *inside = None;
-            drop(inside);
-            self.shared.left.notify_one();
+        if state.since == Some(self.since) {
+            state.since = None;
+            if state.waiting > 0 {
+                self.shared.left.notify_one();
+            }
         }
     }
 }
@@ -126,7 +136,7 @@ mod tests {
         assert!(start.elapsed() >= Duration::from_millis(19));
         drop(stuck);
         let patient = Turnstile(Arc::clone(&turnstile.0));
-        assert!(turnstile.0.lock().is_some(), "the next one is inside");
+        assert!(turnstile.0.lock().since.is_some(), "the next one is inside");
         drop(next);
         assert!(patient.try_pass().is_some());
     }

@@ -27,11 +27,13 @@ struct Ring {
     cursor: Cursor,
     rhythm: Rhythm,
     newest: Option<(Stamp, u32)>,
+    /// What was new at the last reading.
+    believed: Vec<(Stamp, u32)>,
 }
 
 impl Ring {
     const fn new(kind: SampleKind, call: Call, cursor: Cursor, rhythm: Rhythm) -> Self {
-        Self { kind, call, cursor, rhythm, newest: None }
+        Self { kind, call, cursor, rhythm, newest: None, believed: Vec::new() }
     }
 
     /// Reads what is new; whether something was.
@@ -40,7 +42,8 @@ impl Ring {
         if !matches!(calls.ask(self.call, |gpu| gpu.samples(self.kind, since_us, buffer))?, Outcome::Value(())) {
             return Ok(false);
         }
-        let samples = believed_samples(buffer, since_us, now);
+        let samples = &mut self.believed;
+        believed_samples(buffer, since_us, now, samples);
         let last = self.newest.map(|(stamp, _)| stamp);
         let stamps = || samples.iter().map(|(stamp, _)| *stamp);
         for (earlier, later) in last.into_iter().chain(stamps()).zip(stamps().skip(usize::from(last.is_none()))) {

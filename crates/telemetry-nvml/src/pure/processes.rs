@@ -82,7 +82,7 @@ impl Processes {
     }
 
     /// New samples, one for each PID.
-    pub(crate) fn sampled(&mut self, samples: &BTreeMap<u32, ProcessUtilization>) {
+    pub(crate) fn sampled(&mut self, samples: &[(u32, ProcessUtilization)]) {
         for (pid, sample) in samples {
             let last = self.samples.entry(*pid).or_insert(*sample);
             if sample.sampled.boottime_ns() > last.sampled.boottime_ns() {
@@ -90,7 +90,7 @@ impl Processes {
                 *last = *sample;
             }
         }
-        if let Some(newest) = samples.values().map(|sample| sample.sampled.boottime_ns()).max() {
+        if let Some(newest) = samples.iter().map(|(_, sample)| sample.sampled.boottime_ns()).max() {
             if let Some(last) = self.newest_ns {
                 self.driver_rhythm.learn(last, newest);
             }
@@ -187,8 +187,8 @@ mod tests {
         ListRow { pid, used_memory_bytes, mig_instance, compute_instance: mig_instance }
     }
 
-    fn sample(pid: u32, seconds: u64, sm_pct: u32) -> BTreeMap<u32, ProcessUtilization> {
-        BTreeMap::from([(pid, ProcessUtilization { sampled: at(seconds).stamp(), sm_pct, ..ProcessUtilization::default() })])
+    fn sample(pid: u32, seconds: u64, sm_pct: u32) -> [(u32, ProcessUtilization); 1] {
+        [(pid, ProcessUtilization { sampled: at(seconds).stamp(), sm_pct, ..ProcessUtilization::default() })]
     }
 
     /// PID, memory, instance, SM utilization.

@@ -1,7 +1,5 @@
 //! Utilization samples: which are believed, and what several of them come to.
 
-use std::collections::BTreeMap;
-
 use telemetry::{Now, ProcessUtilization, Stamp};
 
 use super::{clock::believable, stride::is_a_pid};
@@ -29,13 +27,18 @@ impl ProcessRow {
     }
 }
 
-/// The believed rows, one for each PID: the maximum of each percentage and the newest time.
-pub(crate) fn fold(rows: &[ProcessRow], since_us: u64, now: Now, folded: &mut BTreeMap<u32, ProcessUtilization>) {
+/// The believed rows by PID, one for each: the maximum of each percentage and the newest time.
+pub(crate) fn fold(rows: &[ProcessRow], since_us: u64, now: Now, folded: &mut Vec<(u32, ProcessUtilization)>) {
     folded.clear();
-    for row in rows {
-        let Some(sample) = row.believed(since_us, now) else { continue };
-        folded.entry(row.pid).and_modify(|sum| *sum = join(*sum, sample)).or_insert(sample);
-    }
+    folded.extend(rows.iter().filter_map(|row| Some((row.pid, row.believed(since_us, now)?))));
+    folded.sort_unstable_by_key(|(pid, _)| *pid);
+    folded.dedup_by(|(later, sample), (kept, sum)| {
+        let same = later == kept;
+        if same {
+            *sum = join(*sum, *sample);
+        }
+        same
+    });
 }
 
 fn join(one: ProcessUtilization, other: ProcessUtilization) -> ProcessUtilization {
@@ -56,15 +59,15 @@ pub(crate) struct Sample {
     pub(crate) pct: Option<u32>,
 }
 
-/// The believed samples in the order of their times.
-pub(crate) fn believed_samples(samples: &[Sample], since_us: u64, now: Now) -> Vec<(Stamp, u32)> {
+/// The believed samples in the order of their times, written into `kept`.
+pub(crate) fn believed_samples(samples: &[Sample], since_us: u64, now: Now, kept: &mut Vec<(Stamp, u32)>) {
     let believed = |sample: &Sample| {
         let pct = sample.pct.filter(|pct| *pct <= 100 && sample.stamp_us > since_us)?;
         Some((believable(sample.stamp_us, now)?, pct))
     };
-    let mut kept: Vec<_> = samples.iter().filter_map(believed).collect();
-    kept.sort_by_key(|(stamp, _)| stamp.realtime_ns);
-    kept
+    kept.clear();
+    kept.extend(samples.iter().filter_map(believed));
+    kept.sort_unstable_by_key(|(stamp, pct)| (stamp.realtime_ns, *pct));
 }
 
 #[cfg(test)]
@@ -82,7 +85,7 @@ mod tests {
 
     #[track_caller]
     fn check(rows: &[ProcessRow], since_us: u64, expected: &[(u32, u64, u32, u32)]) {
-        let mut folded = BTreeMap::new();
+        let mut folded = Vec::new();
         fold(rows, since_us, NOW, &mut folded);
         let folded: Vec<_> =
             folded.iter().map(|(pid, sample)| (*pid, sample.sampled.realtime_ns / 1_000, sample.sm_pct, sample.mem_pct)).collect();
@@ -120,8 +123,9 @@ mod tests {
     fn device_samples_come_in_the_order_of_time() {
         let sample = |ago, pct| Sample { stamp_us: NOW_US - ago, pct: Some(pct) };
         let samples = [sample(5, 50), sample(20, 20), sample(10, 101), sample(15, 15), Sample { stamp_us: NOW_US, pct: None }];
-        let kept: Vec<_> = believed_samples(&samples, NOW_US - 20, NOW).iter().map(|(_, pct)| *pct).collect();
-        assert_eq!(kept, [15, 50]);
+        let mut kept = Vec::new();
+        believed_samples(&samples, NOW_US - 20, NOW, &mut kept);
+        assert_eq!(kept.iter().map(|(_, pct)| *pct).collect::<Vec<_>>(), [15, 50]);
     }
 
     proptest! {
@@ -131,7 +135,7 @@ mod tests {
             since_us in prop_oneof![Just(0), NOW_US - 3_000_000..NOW_US],
         ) {
             let rows: Vec<_> = rows.into_iter().map(|(pid, stamp, sm, mem)| row(pid, stamp, sm, mem)).collect();
-            let mut folded = BTreeMap::new();
+            let mut folded = Vec::new();
             fold(&rows, since_us, NOW, &mut folded);
             for (pid, sample) in &folded {
                 prop_assert!(*pid != 0 && sample.sm_pct <= 100 && sample.mem_pct <= 100);
@@ -143,7 +147,7 @@ mod tests {
         #[test]
         fn the_order_of_rows_does_not_matter(mut rows in prop::collection::vec((1_u32..4, NOW_US - 1_000..NOW_US, 0_u32..=100, 0_u32..=100), 0..20)) {
             let fold_all = |rows: &[(u32, u64, u32, u32)]| {
-                let mut folded = BTreeMap::new();
+                let mut folded = Vec::new();
                 fold(&rows.iter().map(|(pid, stamp, sm, mem)| row(*pid, *stamp, *sm, *mem)).collect::<Vec<_>>(), 0, NOW, &mut folded);
                 folded
             };

@@ -1,6 +1,6 @@
 //! The calls that fill a buffer with rows of processes.
 
-use std::{collections::BTreeMap, ffi::c_uint, ptr, slice};
+use std::{ffi::c_uint, ptr, slice};
 
 use nvml_wrapper_sys::bindings as ffi;
 
@@ -88,8 +88,8 @@ pub(crate) struct ProcessBuffer {
     infos: Vec<ffi::nvmlProcessUtilizationInfo_v1_t>,
     /// What came back.
     pub(crate) rows: Vec<ProcessRow>,
-    /// One sample for each PID of `rows`.
-    pub(crate) folded: BTreeMap<u32, telemetry::ProcessUtilization>,
+    /// One sample for each PID of `rows`, by PID.
+    pub(crate) folded: Vec<(u32, telemetry::ProcessUtilization)>,
 }
 
 impl Gpu {
