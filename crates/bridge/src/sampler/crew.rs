@@ -20,6 +20,8 @@ use crate::{
 const STACK_BYTES: usize = 512 << 10;
 /// How long a lane may be due, or no lane be begun, before another thread is called; a sixteenth of the interval where that is shorter.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(2);
+/// Who was not called for so long is let go: many are needed when a source is opened, and few after that.
+const LONGEST_IDLE: Duration = Duration::from_secs(5);
 
 /// The lanes and those who work on them.
 #[derive(Debug)]
@@ -152,27 +154,35 @@ impl Crew {
                         }
                     }
                 }
-                next => state = self.wait(state, next.map(|(start, _)| start), now),
+                next => {
+                    let needed;
+                    (state, needed) = self.wait(state, next.map(|(start, _)| start), now);
+                    if !needed {
+                        return;
+                    }
+                }
             }
         }
     }
 
-    /// One waits for the next lane to be due, the others to be called.
-    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, start: Option<Instant>, now: Instant) -> MutexGuard<'a, State> {
+    /// One waits for the next lane to be due, the others to be called; false when that did not happen for long.
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, start: Option<Instant>, now: Instant) -> (MutexGuard<'a, State>, bool) {
         match start {
             Some(start) if state.watching.is_none() => {
                 state.watching = Some(start);
                 let waited = self.watched.wait_timeout(state, start.saturating_duration_since(now));
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 state.watching = None;
+                (state, true)
             }
             _ => {
                 state.idle += 1;
-                state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+                let (mut state, timeout) = self.called.wait_timeout(state, LONGEST_IDLE).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
+                // Somebody else watches the time, or will when its lane is done; if it hangs, there is the alarm.
+                (state, !timeout.timed_out())
             }
         }
-        state
     }
 
     /// One tick of a lane; false when its source is gone.
