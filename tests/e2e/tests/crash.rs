@@ -52,7 +52,7 @@ fn machine(generation: u32, step: u32) -> Scenario {
     Scenario { devices: (0..devices).map(device).collect(), ..Scenario::new() }
 }
 
-/// The maps over the life of a bridge of this generation, looked at as often as possible: gpu_meta is `left` until it is the new bridge's, and
+/// The maps over the life of a bridge of this generation, looked at as often as possible: `gpu_meta` is `left` until it is the new bridge's, and
 /// what it belongs to then is of this generation alone.
 fn look_on(reader: &Reader, left: &GpuMeta, generation: u32, over: &AtomicBool) -> (u64, u64) {
     let pids = FIRST_PID + generation * PIDS..FIRST_PID + (generation + 1) * PIDS;
