@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use nvml_sim::scenario::{Board, Device, Scenario};
-use telemetry::{Answer, Metrics};
+use nvml_sim::scenario::{Answer as Sim, Board, Device, Scenario};
+use telemetry::{Answer, Memory, Metrics};
 
 use crate::machine::Machine;
 
@@ -28,6 +28,49 @@ fn absent(metrics: &Metrics) -> Vec<&'static str> {
         ("compute_mode", metrics.compute_mode.is_some()),
     ];
     named.into_iter().filter(|(_, is_there)| !is_there).map(|(name, _)| name).collect()
+}
+
+/// What a board's profile says, rates aside.
+fn profile(board: &Device) -> Metrics {
+    fn value<T: Copy>(answer: &Sim<T>) -> Option<T> {
+        answer.get().ok().copied()
+    }
+    let ecc = value(&board.ecc).filter(|ecc| ecc.enabled);
+    Metrics {
+        sm_util_pct: value(&board.utilization).map(|rates| rates.gpu),
+        mem_util_pct: value(&board.utilization).map(|rates| rates.memory),
+        memory: value(&board.memory).map(|memory| Memory {
+            total_bytes: memory.total,
+            used_bytes: memory.used,
+            reserved_bytes: memory.reserved,
+        }),
+        temp_c: value(&board.temperature_c).map(i32::unsigned_abs),
+        power_mw: value(&board.power_mw),
+        sm_clock_mhz: value(&board.clocks.sm),
+        mem_clock_mhz: value(&board.clocks.mem),
+        throttle_reasons: value(&board.event_reasons),
+        enc_util_pct: value(&board.encoder),
+        dec_util_pct: value(&board.decoder),
+        ecc_corrected_total: ecc.map(|ecc| ecc.corrected),
+        ecc_uncorrected_total: ecc.map(|ecc| ecc.uncorrected),
+        fan_speed_pct: board.fans.first().copied(),
+        compute_mode: value(&board.compute_mode),
+        ..Metrics::default()
+    }
+}
+
+#[test]
+fn each_boards_figures_are_read_as_its_profile_says() {
+    for board in Board::ALL {
+        for device in [Device::from(*board), Device::from(*board).at_work()] {
+            let machine = Machine::new(&Scenario::new().driver(board.driver_version()).device(device.clone()));
+            let mut gpu = machine.gpu(0);
+            gpu.ask_all();
+            let read =
+                Metrics { pcie_tx_kbps: None, pcie_rx_kbps: None, nvlink_tx_kbps: None, nvlink_rx_kbps: None, ..gpu.reading.metrics };
+            assert_eq!(read, profile(&device), "{board:?}");
+        }
+    }
 }
 
 #[track_caller]

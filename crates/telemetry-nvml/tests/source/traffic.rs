@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nvml_sim::{
     abi::{NVML_FI_DEV_PCIE_COUNT_RX_BYTES as RX_BYTES, NVML_FI_DEV_PCIE_COUNT_TX_BYTES as TX_BYTES},
-    scenario::{Answer as Sim, Board, Code, Counter, Device, FieldValue, Link, NvLinks, Pcie, Scenario},
+    scenario::{Answer as Sim, Board, Code, Counter, Device, Field, FieldValue, Link, NvLinks, Pcie, Scenario},
 };
 use telemetry::Answer;
 
@@ -244,6 +244,28 @@ fn each_link_is_counted_where_they_are_not_counted_together() {
 #[test]
 fn nvlink_5_is_counted_in_bytes() {
     check_links(|links| NvLinks { all_links: false, kib_counters: false, byte_counters: true, ..links });
+}
+
+#[test]
+fn a_link_that_comes_up_later_is_counted_within_a_minute() {
+    let board = |bytes: u64, is_up: bool| {
+        let board = links(bytes, bytes, |links| NvLinks { all_links: false, ..links });
+        let down = |id| Field { id, scope: Some(1), answer: Sim::error(Code::NOT_SUPPORTED) };
+        if is_up { board } else { Device { fields: vec![down(138), down(139)], ..board } }
+    };
+    let (machine, mut gpu) = one(board(0, false));
+    gpu.read(NVLINK);
+    let read = |gpu: &mut Gpu, board, elapsed| {
+        machine.play(&Scenario::new().device(board));
+        gpu.read_after(elapsed, NVLINK);
+        nvlink(gpu)
+    };
+    assert_eq!(read(&mut gpu, board(1 << 30, false), Duration::from_secs(1)), (Some(1_073_742), Some(536_871)), "of one link");
+    let before = machine.stats();
+    assert_eq!(read(&mut gpu, board(1 << 30, true), Duration::from_secs(1)), (Some(0), Some(0)));
+    assert_eq!(machine.stats().since(&before).field(138, 0).0, 1, "the other is not asked for");
+    read(&mut gpu, board(1 << 30, true), Duration::from_secs(60));
+    assert_eq!(read(&mut gpu, board(2 << 30, true), Duration::from_secs(1)), (Some(2_147_484), Some(1_073_742)), "of both");
 }
 
 #[test]

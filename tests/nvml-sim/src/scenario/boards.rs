@@ -304,7 +304,10 @@ impl Device {
         self.clocks = self.max_clocks.clone();
         let pcie = self.pcie.clone();
         let counted = pcie.tx_bytes != Answer::NOT_SUPPORTED;
-        let pcie = pcie.traffic(4_500_000, 2_500_000);
+        // No more than half of what its link carries.
+        let lanes = pcie.max_width.get().map_or(16, |width| *width);
+        let half = pcie.max_generation.get().map_or(u32::MAX, |generation| (125_000 << (generation - 1)) * lanes);
+        let pcie = pcie.traffic(half.min(4_500_000), half.min(2_500_000));
         let pcie = if counted { pcie } else { pcie.without_counters() };
         // The top bit is one that no header names.
         self.pcie(pcie).temperature_c(66).power_mw(287_654).event_reasons(REASONS)
