@@ -13,6 +13,7 @@ mod shell;
 mod summary;
 mod test;
 mod tools;
+mod vm;
 
 use std::env;
 use std::path::PathBuf;
@@ -41,6 +42,10 @@ enum Command {
     Check,
     /// Every test of the workspace, those that need root and BPF included
     Test,
+    /// The tests that matter on other kernels, in virtual machines; exit 77 when none can be set up here
+    TestKernels,
+    /// The same on one kernel
+    Vm(vm::Args),
     /// About ten seconds of the whole: bridge, BPF consumer, dump
     Demo(demo::Args),
     /// What the bridge costs, measured on release builds: a table, JSON, charts
@@ -62,7 +67,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain!("xtask: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<vm::NotRun>() { ExitCode::from(vm::NotRun::EXIT_STATUS) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -75,6 +80,8 @@ fn run(args: Args) -> Result<()> {
         Command::Setup { check: false } => setup::run(),
         Command::Check => check::run(),
         Command::Test => test::run(),
+        Command::TestKernels => vm::test_kernels(),
+        Command::Vm(args) => vm::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(&args),
         Command::Build => release::run(),

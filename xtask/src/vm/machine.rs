@@ -1,0 +1,130 @@
+//! A virtual machine from its start to its end.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::plan::Program;
+use crate::shell::{self, command};
+
+/// Longer than everything in it may take: for machines that hang.
+const LIMIT: Duration = Duration::from_secs(1200);
+/// What timeout makes of a program that was killed.
+const KILLED: i32 = 137;
+/// Whether an address is random makes no difference here, nor what a CPU might leak.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off";
+/// The clock is the host's, as good on one CPU as on another.
+const ONE_CLOCK: &str = " tsc=reliable";
+
+/// What to boot.
+#[derive(Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) kernel: &'a Path,
+    pub(crate) initramfs: &'a Path,
+    pub(crate) smp: u32,
+    /// Gets what the terminal gets.
+    pub(crate) console_log: &'a Path,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed(Duration),
+    Failed(i32),
+    TimedOut,
+    /// The machine ended before.
+    NoResult,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed(time) => write!(formatter, "passed in {} s", time.as_secs()),
+            Self::Failed(status) => write!(formatter, "FAILED with status {status}"),
+            Self::TimedOut => write!(formatter, "FAILED: killed, it took too long"),
+            Self::NoResult => write!(formatter, "FAILED: the machine ended before it"),
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Runs it to its end, with its console on this terminal. Returns an outcome for each program.
+    ///
+    /// # Errors
+    /// When qemu cannot be started or fails.
+    pub(crate) fn run(&self, programs: &[Program]) -> Result<Vec<Outcome>> {
+        let results = self.initramfs.with_extension("results");
+        let mut qemu = command("qemu-system-x86_64");
+        if self.smp == 1 {
+            // Its clock counts instructions (of 4 ns) and leaps over idle time: however busy the host is, everything inside is in time.
+            qemu.args(["-accel", "tcg,thread=single", "-icount", "shift=2,sleep=off"]);
+        } else {
+            qemu.args(["-accel", "tcg,thread=multi"]);
+        }
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-smp", &self.smp.to_string(), "-m", &format!("{}", 1024 + 24 * self.smp)])
+            .arg("-kernel")
+            .arg(self.kernel)
+            .arg("-initrd")
+            .arg(self.initramfs)
+            .args(["-append", &format!("{KERNEL_ARGUMENTS}{}", if self.smp == 1 { "" } else { ONE_CLOCK }), "-chardev"])
+            .arg(format!("stdio,id=console,signal=on,logfile={}", self.console_log.display()))
+            .args(["-serial", "chardev:console", "-serial"])
+            .arg(format!("file:{}", results.display()))
+            .stdin(Stdio::null());
+        shell::announce(&qemu);
+        let mut child = qemu.spawn().context("cannot start qemu")?;
+        let end = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if Instant::now() >= end {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            thread::sleep(Duration::from_millis(50));
+        };
+        if let Some(status) = status.filter(|status| !status.success()) {
+            bail!("qemu failed: {status}");
+        }
+        let results = fs::read_to_string(&results).context("cannot read the machine's results")?;
+        Ok(programs.iter().map(|program| outcome(&program.name, &results)).collect())
+    }
+}
+
+/// What the results say of a program. A line is name, status and seconds.
+fn outcome(name: &str, results: &str) -> Outcome {
+    let mut lines = results.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let fields = lines.find_map(|words| match words[..] {
+        [first, status, seconds] if first == name => Some((status.parse::<i32>().ok()?, seconds.parse::<u64>().ok()?)),
+        _ => None,
+    });
+    match fields {
+        Some((0, seconds)) => Outcome::Passed(Duration::from_secs(seconds)),
+        Some((KILLED, _)) => Outcome::TimedOut,
+        Some((status, _)) => Outcome::Failed(status),
+        None => Outcome::NoResult,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_passed_only_when_its_line_says_so() {
+        let results = "one 0 12\r\ntwo 101 3\r\nthree 137 180\r\nfour";
+        assert_eq!(outcome("one", results), Outcome::Passed(Duration::from_secs(12)));
+        assert_eq!(outcome("two", results), Outcome::Failed(101));
+        assert_eq!(outcome("three", results), Outcome::TimedOut);
+        assert_eq!(outcome("four", results), Outcome::NoResult);
+        assert_eq!(outcome("on", results), Outcome::NoResult);
+    }
+}
