@@ -18,7 +18,8 @@ use crate::{
 
 /// A thread's stack: a source's frames are small, and 16 threads ought not to look like 32 MiB of address space.
 const STACK_BYTES: usize = 512 << 10;
-/// How long a lane may be due, or no lane be begun, before another thread is called; a sixteenth of the interval where that is shorter.
+/// How long one thread works through lanes that are due, or no lane that is due is begun, before another is called; a sixteenth of the interval
+/// where that is shorter.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(2);
 /// Who was not called for so long is let go: many are needed when a source is opened, and few after that.
 const LONGEST_IDLE: Duration = Duration::from_secs(5);
@@ -133,13 +134,16 @@ impl Crew {
 
     fn work(self: &Arc<Self>) {
         let mut state = self.lock();
+        // Since when this thread has worked without a pause: being late by itself is no sign of lanes that take their time.
+        let mut at_work_since = None;
         while !state.stopping {
             let now = Instant::now();
             let next = state.earliest().map(|(tick, index)| (self.schedule.start(tick), index));
             match next {
                 Some((start, index)) if start <= now => {
                     let Some(mut place) = state.lanes[index].take() else { continue };
-                    if now >= start + self.patience() && state.earliest().is_some_and(|(tick, _)| self.schedule.start(tick) <= now) {
+                    let is_long = now >= *at_work_since.get_or_insert(now) + self.patience();
+                    if is_long && state.earliest().is_some_and(|(tick, _)| self.schedule.start(tick) <= now) {
                         self.call(&mut state, now);
                     }
                     state.progress = now;
@@ -155,6 +159,7 @@ impl Crew {
                     }
                 }
                 next => {
+                    at_work_since = None;
                     let needed;
                     (state, needed) = self.wait(state, next.map(|(start, _)| start), now);
                     if !needed {
