@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     let programs = crate_dir.join("bpf");
     let headers = crate_dir.join("../../include");
 
-    for name in ["gpu_devices", "gpu_tasks", "gpu_events", "gpu_state"] {
+    for name in ["gpu_devices", "gpu_tasks", "gpu_events", "gpu_state", "gpu_launches", "gpu_exits", "gpu_starvation"] {
         SkeletonBuilder::new()
             .source(programs.join(format!("{name}.bpf.c")))
             .clang_args([
@@ -27,6 +27,7 @@ fn main() -> Result<()> {
             ])
             .build_and_generate(out_dir.join(format!("{name}.skel.rs")))?;
     }
+    println!("cargo::rustc-env=LIBBPF_INCLUDE={}", env::var("DEP_BPF_INCLUDE")?);
     println!("cargo::rerun-if-changed={}", programs.display());
     println!("cargo::rerun-if-changed={}", headers.display());
     Ok(())

@@ -52,10 +52,23 @@ struct bpf_iter__bpf_map_elem {
 	void *value;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct mm_struct;
+
+struct signal_struct {
+	atomic_t live;
+	struct mm_struct *oom_mm;
+};
+
 struct task_struct {
 	__s32 pid;
 	__s32 tgid;
+	int exit_code;
 	char comm[16];
+	struct signal_struct *signal;
 };
 
 struct bpf_iter__task {

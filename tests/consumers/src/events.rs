@@ -9,6 +9,7 @@ use std::time::Duration;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder};
 
+use crate::ring::{text, u32_at, u64_at};
 use crate::skeleton::events::GpuEventsSkelBuilder;
 use crate::{Error, primary_device};
 
@@ -151,17 +152,4 @@ fn decode(bytes: &[u8]) -> Option<Event> {
         cause: if bytes[46] == 0 { Cause::ContextSwitch } else { Cause::SystemCall },
         comm: text(&bytes[48..64]),
     })
-}
-
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
-}
-
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

@@ -1,13 +1,17 @@
 //! BPF programs that read the pinned maps, as their users write them.
 //!
 //! Each module is one program with its userspace half: [`devices`], [`tasks`] and [`state`] print through BPF iterators, [`events`] joins what
-//! happens in the kernel with what the GPU does. All of them reuse the maps pinned in a directory by name, or create them there for a
+//! happens in the kernel with what the GPU does, and [`launches`], [`exits`] and [`starvation`] show one such join each, to be copied. All of them reuse the maps pinned in a directory by name, or create them there for a
 //! bridge that starts later.
 
 pub mod devices;
 mod error;
 pub mod events;
+pub mod exits;
 mod iterator;
+pub mod launches;
+mod ring;
+pub mod starvation;
 pub mod state;
 pub mod table;
 pub mod tasks;
@@ -36,6 +40,15 @@ mod skeleton {
     }
     pub(crate) mod events {
         include!(concat!(env!("OUT_DIR"), "/gpu_events.skel.rs"));
+    }
+    pub(crate) mod exits {
+        include!(concat!(env!("OUT_DIR"), "/gpu_exits.skel.rs"));
+    }
+    pub(crate) mod launches {
+        include!(concat!(env!("OUT_DIR"), "/gpu_launches.skel.rs"));
+    }
+    pub(crate) mod starvation {
+        include!(concat!(env!("OUT_DIR"), "/gpu_starvation.skel.rs"));
     }
     pub(crate) mod state {
         include!(concat!(env!("OUT_DIR"), "/gpu_state.skel.rs"));

@@ -82,8 +82,8 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 #[test]
 fn our_own_programs_build_and_load_with_a_generated_vmlinux_header() {
     let pins = Bpffs::mount();
-    for source in ["gpu_devices.bpf.c", "gpu_tasks.bpf.c", "gpu_events.bpf.c", "gpu_state.bpf.c"] {
-        load(source, pins.path());
+    for name in ["gpu_devices", "gpu_tasks", "gpu_events", "gpu_state", "gpu_launches", "gpu_exits", "gpu_starvation"] {
+        load(&format!("{name}.bpf.c"), pins.path());
     }
 }
 
