@@ -129,7 +129,8 @@ impl Lane {
 
     fn describe(&self) -> String {
         let identity = self.device.identity();
-        format!("device {} ({}, {})", identity.index, identity.name, identity.uuid)
+        let known: Vec<_> = [&identity.name, &identity.uuid].into_iter().filter(|known| !known.is_empty()).map(String::as_str).collect();
+        if known.is_empty() { format!("device {}", identity.index) } else { format!("device {} ({})", identity.index, known.join(", ")) }
     }
 }
 
@@ -179,6 +180,52 @@ mod tests {
         assert_eq!((current.index, current.lost, current.reading.metrics.sm_util_pct), (3, false, Some(50)));
         assert!(current.answered_boottime_ns >= before.boottime_ns);
         assert!(current.read.unwrap().boottime_ns() + 1_000_000 >= before.boottime_ns);
+    }
+
+    /// Waits for its turn in `ask`, and has a call of its own made elsewhere.
+    #[derive(Debug, Default)]
+    struct Patient {
+        identity: Identity,
+        waiting: Duration,
+        elsewhere: Duration,
+    }
+
+    impl Device for Patient {
+        fn identity(&self) -> &Identity {
+            &self.identity
+        }
+
+        fn probes(&self) -> &[Probe] {
+            &[Probe { name: "utilization", period: Duration::ZERO }]
+        }
+
+        fn ask(&mut self, _probe: usize, _now: Now, _reading: &mut Reading) -> Result<Answer, DeviceError> {
+            let start = Instant::now();
+            std::thread::sleep(Duration::from_millis(20));
+            self.waiting += start.elapsed();
+            self.elsewhere += Duration::from_millis(7);
+            Ok(Answer::Answered)
+        }
+
+        fn time_elsewhere(&self) -> Duration {
+            self.elsewhere
+        }
+
+        fn time_waiting(&self) -> Duration {
+            self.waiting
+        }
+    }
+
+    #[test]
+    fn waiting_for_a_turn_costs_nothing_and_calls_made_elsewhere_do() {
+        let mut lane = Lane::new(Box::new(Patient::default()), Duration::from_nanos(1), true);
+        for asks in 1..=3 {
+            assert_eq!(lane.step(&SystemClock), Step::Done);
+            let spent = Duration::from_nanos(lane.current().time_in_source_ns);
+            let elsewhere = Duration::from_millis(7) * asks;
+            // Less than the waits, on a busy machine too.
+            assert!((elsewhere..elsewhere + Duration::from_millis(15) * asks).contains(&spent), "{spent:?} after {asks}");
+        }
     }
 
     #[test]

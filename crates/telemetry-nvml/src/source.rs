@@ -7,7 +7,7 @@ use telemetry::{Identity, OpenError, OpenSource, SourceInfo, TelemetrySource};
 
 use crate::{
     LibraryChoice,
-    device::{NvmlDevice, Turns},
+    device::{LateDevice, NvmlDevice, Turns},
     library::Candidate,
     sys::{Code, Gpu, Library, LoadError},
 };
@@ -31,7 +31,7 @@ pub struct NvmlOptions {
 /// all the same (glibc keeps a library whose thread-local storage a living thread has used), so a driver that may be replaced is best read
 /// by a process of its own.
 ///
-/// A device whose handle cannot be had is left out, its index unused, with one warning; opening the source again tries it again.
+/// A device whose handle cannot be had is handed out as lost and without a name; it is looked for until it has one.
 #[derive(Debug, Default)]
 pub struct NvmlSource {
     options: NvmlOptions,
@@ -96,13 +96,12 @@ impl TelemetrySource for NvmlSource {
                 Ok(gpu) => devices.push(NvmlDevice::boxed(identify(&gpu, index), gpu, &turns)),
                 Err(code) if code.is_source_gone() => return Err(init_error(code, &path)),
                 Err(code) => {
-                    warn!("GPU {index} is left out: no handle: {code}");
-                    failures.push((index, code));
+                    devices.push(LateDevice::boxed(index, NVIDIA, library.clone(), &turns, code));
+                    failures.push(format!("GPU {index}: {code}"));
                 }
             }
         }
-        if devices.is_empty() {
-            let failures: Vec<_> = failures.iter().map(|(index, code)| format!("GPU {index}: {code}")).collect();
+        if failures.len() == devices.len() {
             return Err(OpenError::Failed(format!(
                 "none of {count} GPUs can be reached: {} (are /dev/nvidia0 and its like there, and accessible?)",
                 failures.join(", ")
@@ -114,7 +113,7 @@ impl TelemetrySource for NvmlSource {
 }
 
 /// What can be had of a device's identity; a part that cannot is empty.
-fn identify(gpu: &Gpu, index: u32) -> Identity {
+pub(crate) fn identify(gpu: &Gpu, index: u32) -> Identity {
     Identity {
         index,
         uuid: gpu.uuid().unwrap_or_default(),

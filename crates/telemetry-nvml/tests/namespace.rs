@@ -22,7 +22,7 @@ impl log::Log for Warnings {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            writeln!(std::io::stderr(), "WARN {}", record.args()).unwrap();
+            std::io::stderr().write_all(format!("WARN {}\n", record.args()).as_bytes()).unwrap();
         }
     }
 

@@ -27,7 +27,7 @@ pub trait TelemetrySource: Send {
 pub struct OpenSource {
     /// What was opened.
     pub info: SourceInfo,
-    /// Its devices, in index order. A device that cannot be reached is left out, and its index with it.
+    /// Its devices, in index order. One that cannot be reached is lost, or left out and its index with it.
     pub devices: Vec<Box<dyn Device>>,
 }
 

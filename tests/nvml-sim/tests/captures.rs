@@ -15,13 +15,7 @@ const BOARDS: [Board; 7] = [Board::A100, Board::H100, Board::B200, Board::Gb200,
 #[test]
 fn profiles_say_what_their_boards_say() {
     let Some(directory) = env::var_os(VARIABLE) else {
-        // Past the test runner, which would keep it to itself.
-        writeln!(
-            std::io::stderr(),
-            "\ncaptures: not given, no profile was compared with a real board (name their directory in {VARIABLE})"
-        )
-        .unwrap();
-        return;
+        return say(&format!("not given, no profile was compared with a real board (name their directory in {VARIABLE})"));
     };
     let mut compared = Vec::new();
     let mut files: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -30,7 +24,12 @@ fn profiles_say_what_their_boards_say() {
         compared.extend(compare_file(file));
     }
     assert!(!compared.is_empty(), "no capture of a known board in {}", Path::new(&directory).display());
-    writeln!(std::io::stderr(), "\ncaptures: compared with real boards: {compared:?}").unwrap();
+    say(&format!("compared with real boards: {compared:?}"));
+}
+
+/// Past the test runner, which would keep it to itself.
+fn say(words: &str) {
+    std::io::stderr().write_all(format!("\ncaptures: {words}\n").as_bytes()).unwrap();
 }
 
 fn compare_file(file: &Path) -> Option<Board> {

@@ -1,6 +1,7 @@
 //! One GPU: which questions it answers, and how.
 
 mod calls;
+mod late;
 mod nvlink;
 mod pcie;
 mod processes;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use telemetry::{Answer, Device, DeviceError, Identity, Now, Probe, Reading};
 
+pub(crate) use self::late::LateDevice;
 use self::{
     calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, throughput::Throughput, turn::Turnstile, utilization::Utilization,
 };

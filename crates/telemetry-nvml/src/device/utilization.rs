@@ -53,7 +53,10 @@ impl Ring {
         let Some(newest) = samples.last() else { return Ok(false) };
         self.cursor.note(newest.0, now);
         let is_new = last.is_none_or(|last| newest.0.boottime_ns() > last.boottime_ns());
-        self.newest = Some(*newest);
+        // A clock that is adjusted may place a sample before the last one: time does not go backwards.
+        if is_new {
+            self.newest = Some(*newest);
+        }
         Ok(is_new)
     }
 
@@ -106,7 +109,8 @@ impl Utilization {
             self.read_gpu_ring(calls, now)?;
         }
         let rates = calls.ask(Call::UtilizationRates, Gpu::utilization_rates)?;
-        // The rates' memory part is the newest sample of the memory ring, which costs as much again as the GPU's.
+        // The rates' memory part stands for the memory ring, which costs as much again as the GPU's. That it is that ring's newest sample is
+        // likely and not documented; it is not older than the driver's period.
         if rates.is_never() && rings_are_due {
             self.memory.read(calls, now, &mut self.buffer)?;
         }

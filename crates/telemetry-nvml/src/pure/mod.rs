@@ -2,6 +2,8 @@
 
 pub(crate) mod clock;
 pub(crate) mod counter;
+#[cfg(test)]
+mod invariants;
 pub(crate) mod link;
 pub(crate) mod memory;
 pub(crate) mod processes;

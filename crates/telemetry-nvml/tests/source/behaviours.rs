@@ -70,7 +70,17 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("nvlinks_are_counted_together", &["temp 40 nvlink 2.0/1.0"]),
     ("nvlinks_are_counted_each", &["temp 40 nvlink 2.0/1.0"]),
     ("nvlinks_are_counted_in_bytes", &["temp 40 nvlink 2.0/1.0"]),
-    ("gpus_have_no_handle", &["temp 40"]),
+    (
+        "gpus_have_no_handle",
+        &[
+            "lost: GPU is lost (15)",
+            "lost: insufficient external power (8)",
+            "lost: GPU requires a reset (16)",
+            "lost: unknown error (999)",
+            "lost: no data (21)",
+            "temp 40",
+        ],
+    ),
     ("a_gpu_is_lost", &["lost: GPU is lost (15)", "temp 40"]),
     ("everything_is_unknown", &["failed: unknown error (999)"]),
     ("everything_becomes_unknown", &["lost: unknown error (999)"]),

@@ -1,12 +1,12 @@
 //! Opening: what is found, what is left out, and what an error says.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use nvml_sim::{
     library,
     scenario::{Board, Code, Device, Pci, Scenario},
 };
-use telemetry::{Answer, Identity, OpenError, TelemetrySource};
+use telemetry::{Answer, DeviceError, Identity, OpenError, TelemetrySource};
 use telemetry_nvml::{LibraryChoice, NvmlOptions, NvmlSource};
 use tempfile::TempDir;
 
@@ -49,15 +49,37 @@ fn of_eighteen_devices_the_first_sixteen_are_read() {
 }
 
 #[test]
-fn a_device_without_handle_is_left_out_and_its_index_stays_unused() {
+fn a_device_without_handle_is_lost_and_the_others_are_read() {
     for code in [Code::GPU_IS_LOST, Code::INSUFFICIENT_POWER, Code::NO_DATA, Code::RESET_REQUIRED, Code::UNKNOWN, Code::NO_PERMISSION] {
         let bad = Device::t4().fails("nvmlDeviceGetHandleByIndex*", code);
         let source = Machine::new(&Scenario::new().device(Board::T4).device(bad).device(Board::T4)).open();
-        let indices: Vec<_> = source.devices.iter().map(|device| device.identity().index).collect();
-        assert_eq!(indices, [0, 2], "{code:?}");
-        let mut gpu = Gpu::new(source.devices.into_iter().next_back().unwrap());
-        assert_eq!(gpu.ask("sensors"), Answer::Answered);
+        let mut gpus: Vec<_> = source.devices.into_iter().map(Gpu::new).collect();
+        assert_eq!(gpus.iter().map(|gpu| gpu.device.identity().index).collect::<Vec<_>>(), [0, 1, 2], "{code:?}");
+        let error = gpus[1].try_ask("sensors").expect_err("no handle");
+        assert!(
+            matches!(&error, DeviceError::Lost(text) if text.contains("no handle") && text.contains(&format!("({})", code.0))),
+            "{error:?}"
+        );
+        assert_eq!(gpus[2].ask("sensors"), Answer::Answered);
     }
+}
+
+#[test]
+fn a_device_without_handle_is_looked_for_ever_less_often_until_it_has_one() {
+    let bad = Device::t4().fails("nvmlDeviceGetHandleByIndex*", Code::RESET_REQUIRED);
+    let machine = Machine::new(&Scenario::new().device(Board::T4).device(bad));
+    let mut gpu = machine.gpu(1);
+    let opened = machine.stats();
+    for _ in 0..120 {
+        gpu.try_ask("sensors").expect_err("no handle");
+        gpu.later(Duration::from_secs(1));
+    }
+    let looked = machine.stats().since(&opened).calls("nvmlDeviceGetHandleByIndex_v2");
+    assert!((5..=8).contains(&looked), "{looked} times in two minutes");
+    machine.play(&Scenario::new().device(Board::T4).device(Device::h100()));
+    gpu.later(Duration::from_secs(64));
+    assert_eq!(gpu.read("sensors").metrics.temp_c, Some(29));
+    assert_eq!((gpu.device.identity().index, gpu.device.identity().name.as_str()), (1, "NVIDIA H100 80GB HBM3"));
 }
 
 #[track_caller]

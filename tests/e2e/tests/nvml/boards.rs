@@ -3,7 +3,7 @@
 use gpu_types::GpuDeviceMetrics;
 use map_reader::Reader;
 use nvml_sim::scenario::behaviours::{self, BUSY, PID, USED};
-use nvml_sim::scenario::{Answer, Board, Device, MigInstance, Process, Scenario};
+use nvml_sim::scenario::{Answer, Board, Code, Device, MigInstance, Process, Scenario};
 use nvml_sim::symbols::ABSENT_IN_470;
 
 use crate::machine::Machine;
@@ -146,4 +146,25 @@ fn a_gpu_whose_calls_hang_holds_up_no_other() {
     assert_eq!((temperature.temp_c, reader.device(0).unwrap()), (40, None));
     let stamp = reader.meta().unwrap().last_update_boottime_ns;
     machine.bridge.wait_for("rounds", || (reader.meta().unwrap().last_update_boottime_ns > stamp + 500_000_000).then_some(()));
+}
+
+#[test]
+fn a_gpu_without_handle_at_start_holds_up_no_other_and_comes_later() {
+    let scenario = machine(&Device::from(Board::L40s).at_work(), 2);
+    let mut bad = scenario.clone();
+    bad.change(1, |device| device.fails("nvmlDeviceGetHandleByIndex*", Code::RESET_REQUIRED));
+    let (mut machine, reader) = Machine::start(bad, &[]);
+    machine.bridge.wait_for("the GPU that is there", || reader.device(0).unwrap());
+    assert_eq!((reader.meta().unwrap().n_devices, reader.device(1).unwrap()), (1, None));
+    machine.bridge.wait_for_log("device 1 does not answer: no handle: GPU requires a reset (16)");
+    machine.change(1, |mut device| {
+        device.faults.clear();
+        device
+    });
+    let found = machine.bridge.wait_for("the GPU that came", || reader.device(1).unwrap().filter(|device| device.sm_util_pct == 71));
+    assert_eq!(found.temp_c, 66);
+    machine.bridge.wait_for("its process", || reader.process(PID + 1).unwrap());
+    machine.bridge.wait_for_log("answers again");
+    let log = machine.bridge.log();
+    assert_eq!(log.lines().filter(|line| line.contains("does not answer") || line.contains("answers again")).count(), 2, "{log}");
 }

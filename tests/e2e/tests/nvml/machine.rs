@@ -3,7 +3,7 @@
 use e2e::{Bpffs, Bridge};
 use map_reader::Reader;
 use nvml_sim::library::{self, Installed};
-use nvml_sim::scenario::Scenario;
+use nvml_sim::scenario::{Device, Scenario};
 use nvml_sim::stats::Stats;
 use tempfile::TempDir;
 
@@ -25,6 +25,12 @@ impl Machine {
         let mut bridge = Bridge::builder(&pins, "real", "100ms").arg("--nvml-library-path").arg(nvml.path()).start();
         let reader = bridge.wait_until_published(&pins);
         (Self { scenario, bridge, nvml, _pins: pins, _folder: folder }, reader)
+    }
+
+    /// Changes a GPU while the bridge runs.
+    pub(crate) fn change(&mut self, device: usize, change: impl FnOnce(Device) -> Device) {
+        self.scenario.change(device, change);
+        self.nvml.play(&self.scenario).expect("the scenario");
     }
 
     pub(crate) fn stats(&self) -> Stats {
