@@ -38,7 +38,7 @@ Examples:
   gpu-ebpf-bridge --mode=real --host-path=/host --symlink-nvidia-devs
       in a container that has the host's file system mounted at /host
   gpu-ebpf-bridge --dump
-      print what the maps hold now
+      print what the maps hold now; --output=json and --output=table are other forms
   gpu-ebpf-bridge --health
       say in one line, and by the exit status, whether what they hold may be believed
 
@@ -97,6 +97,10 @@ pub struct Args {
     #[arg(long, help_heading = MAPS)]
     pub dump: bool,
 
+    /// For --dump: sections of text, whose form never changes, a JSON document, or a table for people.
+    #[arg(long, value_name = "FORM", default_value = "text", help_heading = MAPS)]
+    pub output: DumpOutput,
+
     /// Say in one line whether the maps are fresh and exit: 0 publishing, or idle by design; 3 stale; 4 no maps.
     #[arg(long, help_heading = MAPS)]
     pub health: bool,
@@ -142,6 +146,30 @@ pub enum Mode {
     /// Invented data.
     #[value(help = None)]
     Mock,
+}
+
+/// The form of what `--dump` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DumpOutput {
+    /// Sections of text.
+    #[value(help = None)]
+    Text,
+    /// A JSON document.
+    #[value(help = None)]
+    Json,
+    /// A table.
+    #[value(help = None)]
+    Table,
+}
+
+impl From<DumpOutput> for bridge_dump::Output {
+    fn from(output: DumpOutput) -> Self {
+        match output {
+            DumpOutput::Text => Self::Text,
+            DumpOutput::Json => Self::Json,
+            DumpOutput::Table => Self::Table,
+        }
+    }
 }
 
 /// How much is logged.

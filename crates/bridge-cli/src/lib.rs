@@ -21,7 +21,6 @@ mod usage;
 use std::{
     ffi::OsString,
     io::{self, ErrorKind, Write},
-    path::Path,
 };
 
 pub use error::{Error, chain};
@@ -44,7 +43,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Error> 
     match Args::parse_from_go(arguments)? {
         Request::Help => printed(args::command().print_help()),
         Request::Run(args) if args.version => printed(writeln!(io::stdout(), "gpu-ebpf-bridge {}", env!("CARGO_PKG_VERSION"))),
-        Request::Run(args) if args.dump => dump(&args.pin_dir),
+        Request::Run(args) if args.dump => dump(&args),
         Request::Run(args) if args.health => health(&args),
         Request::Run(args) => daemon::run(&args),
     }
@@ -65,7 +64,9 @@ fn health(args: &Args) -> Result<i32, Error> {
     Ok(verdict.exit_status())
 }
 
-fn dump(pin_dir: &Path) -> Result<i32, Error> {
-    let outcome = bridge_dump::dump(pin_dir, &mut io::stdout().lock(), &mut io::stderr().lock()).map_err(Error::Output)?;
+fn dump(args: &Args) -> Result<i32, Error> {
+    let request = bridge_dump::Request { output: args.output.into(), ..Default::default() };
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let outcome = bridge_dump::dump_as(&args.pin_dir, &request, &mut out, &mut err).map_err(Error::Output)?;
     Ok(outcome.exit_status().into())
 }

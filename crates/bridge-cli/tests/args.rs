@@ -11,7 +11,7 @@ use std::{
 
 use bridge_cli::{
     PinGroup, PinMode, PollInterval, UsageError,
-    args::{Args, LogLevel, Mode, Request, command},
+    args::{Args, DumpOutput, LogLevel, Mode, Request, command},
 };
 use proptest::{collection::vec, prelude::any, proptest, sample::select};
 
@@ -201,6 +201,15 @@ fn bad_values_are_refused_with_the_flag_the_value_and_what_is_accepted() {
             check_refused(&form, &["--nvml-library-path", &format!("{value:?}"), "absolute path"]);
         }
     }
+}
+
+#[test]
+fn the_form_of_the_dump_is_text_unless_it_is_said() {
+    assert_eq!(run(&["--dump"]).output, DumpOutput::Text);
+    check("output", "json", |args| args.output == DumpOutput::Json);
+    check("output", "table", |args| args.output == DumpOutput::Table);
+    check("output", "text", |args| args.output == DumpOutput::Text);
+    check_refused(&["--output=xml"], &["--output", "xml"]);
 }
 
 #[test]

@@ -141,6 +141,12 @@ fn keep_pins_leaves_the_maps_with_their_data() {
     let (status, stdout, stderr) = dump(bpffs.path());
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("[device 0]") && stdout.contains("[pid "), "{stdout}");
+    for (form, text) in [("json", "\"sm_util_pct\": "), ("table", "  MOCK GPU model 0  ")] {
+        let arguments = ["--dump", "--output", form, "--pin-dir"];
+        let output = Command::new(env!("CARGO_BIN_EXE_gpu-ebpf-bridge")).args(arguments).arg(bpffs.path()).output().unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && stdout.contains(text), "{form}: {stdout}");
+    }
 }
 
 #[test]

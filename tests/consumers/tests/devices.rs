@@ -91,10 +91,8 @@ fn a_reader_keeps_its_map_when_the_pin_is_removed() {
 #[test]
 fn a_pin_of_another_size_is_refused_and_left_alone() {
     let pins = Bpffs::mount();
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>().try_into().unwrap(),
-        ..Default::default()
-    };
+    let options =
+        libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>().try_into().unwrap(), ..Default::default() };
     let mut foreign = MapHandle::create(MapType::Array, Some("gpu_device"), 4, 120, 16, &options).unwrap();
     foreign.pin(pins.pin("gpu_device")).unwrap();
 
