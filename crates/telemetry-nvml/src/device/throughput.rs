@@ -39,6 +39,8 @@ pub(crate) struct Throughput {
     wait: Duration,
     /// Neither direction has been asked for yet: the second follows the first at once.
     is_first: bool,
+    /// What the last call took.
+    last_cost: Duration,
     time: Duration,
 }
 
@@ -60,6 +62,7 @@ impl Throughput {
             due_ns: 0,
             wait: Duration::ZERO,
             is_first: true,
+            last_cost: Duration::MAX,
             time: Duration::ZERO,
         }
     }
@@ -113,7 +116,10 @@ impl Throughput {
     fn finish(&mut self, asked_ns: u64, cost: Duration) {
         self.in_flight = None;
         self.time += cost;
-        let period = if self.is_first { Duration::ZERO } else { (cost * COST_TO_PERIOD).max(SHORTEST_PERIOD) };
+        // The smaller of two: a thread that was preempted once is no dear call.
+        let usual = cost.min(self.last_cost);
+        self.last_cost = cost;
+        let period = if self.is_first { Duration::ZERO } else { usual.saturating_mul(COST_TO_PERIOD).max(SHORTEST_PERIOD) };
         self.is_first = false;
         self.due_ns = asked_ns.saturating_add(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
     }

@@ -96,17 +96,18 @@ fn check_rates(mode: CostMode, stats: &Stats, seconds: f64) {
     let a_second = |call, device| stats.on(call, device).calls as f64 / seconds;
     for device in 0..16 {
         let utilization = a_second("nvmlDeviceGetProcessUtilization", device);
-        assert!((0.05..=1.6).contains(&utilization), "{mode:?}: GPU {device}: process utilization {utilization:.1} times a second");
+        assert!(utilization > 0.0 && utilization <= 1.6, "{mode:?}: GPU {device}: process utilization {utilization:.1} times a second");
         let memory = a_second("nvmlDeviceGetMemoryInfo_v2", device);
         assert!(memory <= 10.5, "{mode:?}: GPU {device}: memory {memory:.1} times a second");
         let graphics = a_second("nvmlDeviceGetGraphicsRunningProcesses_v3", device);
         if device % 4 == 2 {
             // 4.5 ms ÷ 0.4 % is 1.1 s.
-            assert!((0.05..=1.1).contains(&graphics), "{mode:?}: GPU {device}: a list of 4.5 ms {graphics:.1} times a second");
+            assert!(graphics > 0.0 && graphics <= 1.1, "{mode:?}: GPU {device}: a list of 4.5 ms {graphics:.1} times a second");
         }
         let throughput = a_second("nvmlDeviceGetPcieThroughput", device);
-        let expected = if device % 4 == 1 { 0.05..=0.26 } else { 0.0..=0.0 };
-        assert!(expected.contains(&throughput), "{mode:?}: GPU {device}: PCIe throughput {throughput:.2} times a second");
+        // 21 ms ÷ 0.4 % is 5.25 s, of which three begin in a window, or four.
+        let most = if device % 4 == 1 { 4.0 / WINDOW.as_secs_f64() } else { 0.0 };
+        assert!(throughput <= most, "{mode:?}: GPU {device}: PCIe throughput {throughput:.2} times a second");
     }
 }
 
