@@ -244,6 +244,8 @@ fn everything_is_to_be_seen_at_80_by_24() {
     put_process(&maps, 4_100_000, &[1], 1 << 20, 99, 0);
     let screen = Screen::open(pins.path(), 80, 24, &[], "1");
     screen.wait_for_pids(&[sleeper.pid(), 4_100_000]);
+    // Drawn last.
+    screen.wait_for_text("q quit");
     let lines = screen.lines();
     assert!(lines[0].starts_with("gpu-ebpf-bridge /tmp/bpffs-") && lines[0].ends_with("  fresh, 0 ms old"), "{lines:#?}");
     let pid = sleeper.pid();
