@@ -23,14 +23,23 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Becomes a copy of `other` in the memory that it already has.
-    pub fn copy_from(&mut self, other: &Self) {
-        let Self { metrics, sampled, processes, process_sample_period, failures } = self;
+    /// Becomes a copy of `other` in the memory that it already has. Whether its processes, by far the most of it, were others before.
+    pub fn copy_from(&mut self, other: &Self) -> bool {
+        self.copy_all_but_processes_from(other);
+        let is_change = self.processes != other.processes;
+        if is_change {
+            self.processes.clear();
+            self.processes.extend_from_slice(&other.processes);
+        }
+        is_change
+    }
+
+    /// The same when the processes are known to be equal.
+    pub fn copy_all_but_processes_from(&mut self, other: &Self) {
+        let Self { metrics, sampled, processes: _, process_sample_period, failures } = self;
         *metrics = other.metrics;
         *sampled = other.sampled;
         *process_sample_period = other.process_sample_period;
-        processes.clear();
-        processes.extend_from_slice(&other.processes);
         failures.clone_from(&other.failures);
     }
 }

@@ -39,7 +39,7 @@ fn device(index: u32, processes: Vec<Process>) -> DeviceReading {
 }
 
 fn round(devices: Vec<DeviceReading>) -> Round {
-    Round { started_boottime_ns: NOW.boottime_ns - 10 * MS, has_news: true, skipped_ticks: 0, devices }
+    Round { started_boottime_ns: NOW.boottime_ns - 10 * MS, has_news: true, skipped_ticks: 0, same_processes: 0, devices }
 }
 
 fn build_with(devices: Vec<DeviceReading>, frame: &Frame) -> RecordBuilder {

@@ -71,14 +71,18 @@ struct Slot {
     started_boottime_ns: u64,
     /// Delivered since the last round was taken.
     is_new: bool,
+    /// Its processes are not those of the last round.
+    has_other_processes: bool,
     /// Expected to deliver in time: it did so last time.
     healthy: bool,
 }
 
 impl Board {
     pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> nix::Result<Self> {
-        let slots =
-            devices.into_iter().map(|newest| Slot { newest, tick: None, started_boottime_ns: 0, is_new: false, healthy: true }).collect();
+        let slots = devices
+            .into_iter()
+            .map(|newest| Slot { newest, tick: None, started_boottime_ns: 0, is_new: false, has_other_processes: false, healthy: true })
+            .collect();
         Ok(Self {
             schedule,
             state: Mutex::new(State { slots, tick: 0, signalled: false, skipped: 0, gone: None }),
@@ -94,7 +98,7 @@ impl Board {
     pub(super) fn deliver(&self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading) {
         let mut state = self.lock();
         let slot = &mut state.slots[lane];
-        slot.newest.copy_from(reading);
+        slot.has_other_processes |= slot.newest.copy_from(reading);
         slot.tick = Some(tick);
         slot.started_boottime_ns = started_boottime_ns;
         slot.is_new = true;
@@ -181,13 +185,16 @@ impl State {
             self.slots.iter().filter(started).map(|slot| slot.started_boottime_ns).min().unwrap_or(round.started_boottime_ns);
         round.has_news = newest_tick.is_some();
         round.devices.resize_with(self.slots.len(), DeviceReading::default);
-        for (slot, device) in self.slots.iter_mut().zip(&mut round.devices) {
+        round.same_processes = 0;
+        for (index, (slot, device)) in self.slots.iter_mut().zip(&mut round.devices).enumerate() {
             slot.healthy = slot.tick.is_some_and(|tick| tick >= self.tick);
-            if std::mem::take(&mut slot.is_new) {
+            if std::mem::take(&mut slot.has_other_processes) {
                 device.copy_from(&slot.newest);
             } else {
-                device.index = slot.newest.index;
+                device.copy_all_but_processes_from(&slot.newest);
+                round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0);
             }
+            slot.is_new = false;
         }
     }
 }
@@ -255,6 +262,28 @@ mod tests {
         assert!(!fixture.take(310));
         assert!(fixture.take(325));
         assert_eq!((fixture.round.started_boottime_ns, fixture.answered()), (310, vec![310, 111]));
+    }
+
+    #[test]
+    fn a_round_says_whose_processes_are_those_of_the_round_before() {
+        let mut fixture = Fixture::new(2);
+        let mut reading = DeviceReading { index: 1, answered_boottime_ns: 10, ..DeviceReading::default() };
+        reading.reading.processes.push(telemetry::Process { pid: 7, ..telemetry::Process::default() });
+        for tick in 0..2 {
+            fixture.deliver(0, tick, 10);
+            fixture.board.deliver(1, tick, 10, &reading);
+            assert!(fixture.take(tick * 100 + 1));
+            assert_eq!(fixture.round.same_processes, if tick == 0 { 0b01 } else { 0b11 });
+            assert_eq!(fixture.round.devices[1].reading.processes, reading.reading.processes);
+        }
+        // Two deliveries between two rounds: changed, and back again, or not at all.
+        let other = DeviceReading { index: 1, answered_boottime_ns: 10, ..DeviceReading::default() };
+        fixture.deliver(0, 2, 10);
+        fixture.board.deliver(1, 2, 10, &other);
+        fixture.board.deliver(1, 2, 10, &other);
+        assert!(fixture.take(201));
+        assert_eq!(fixture.round.same_processes, 0b01);
+        assert!(fixture.round.devices[1].reading.processes.is_empty());
     }
 
     #[test]

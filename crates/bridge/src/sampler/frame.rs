@@ -42,7 +42,8 @@ struct DeviceHeader {
     metrics: Metrics,
     sampled: Option<Stamp>,
     process_sample_period_ns: Option<u64>,
-    processes: u32,
+    /// How many follow; `None`: those of the round before.
+    processes: Option<u32>,
     failures: u32,
 }
 
@@ -73,7 +74,8 @@ impl Encoder {
             skipped_ticks: round.skipped_ticks,
             devices: round.devices.len() as u32,
         });
-        for device in &round.devices {
+        for (index, device) in round.devices.iter().enumerate() {
+            let is_same = index < u64::BITS as usize && round.same_processes & 1 << index != 0;
             self.put(&DeviceHeader {
                 index: device.index,
                 answered_boottime_ns: device.answered_boottime_ns,
@@ -83,11 +85,11 @@ impl Encoder {
                 metrics: device.reading.metrics,
                 sampled: device.reading.sampled,
                 process_sample_period_ns: device.reading.process_sample_period.map(|period| period.as_nanos() as u64),
-                processes: device.reading.processes.len() as u32,
+                processes: (!is_same).then_some(device.reading.processes.len() as u32),
                 failures: device.reading.failures.len() as u32,
             });
-            for process in &device.reading.processes {
-                self.put(process);
+            if !is_same {
+                device.reading.processes.iter().for_each(|process| self.put(process));
             }
             for failures in &device.reading.failures {
                 self.put(&(failures.call.as_str(), failures.count));
@@ -166,9 +168,10 @@ fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError>
     round.has_news = header.has_news;
     round.skipped_ticks = header.skipped_ticks;
     round.devices.resize_with(header.devices as usize, DeviceReading::default);
-    for device in &mut round.devices {
+    round.same_processes = 0;
+    for (index, device) in round.devices.iter_mut().enumerate() {
         let header: DeviceHeader = take(body)?;
-        if header.processes as usize > body.len() {
+        if header.processes.is_some_and(|processes| processes as usize > body.len()) {
             return Err(garbled("more processes than bytes"));
         }
         device.index = header.index;
@@ -179,9 +182,14 @@ fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError>
         device.reading.metrics = header.metrics;
         device.reading.sampled = header.sampled;
         device.reading.process_sample_period = header.process_sample_period_ns.map(std::time::Duration::from_nanos);
-        device.reading.processes.clear();
-        for _ in 0..header.processes {
-            device.reading.processes.push(take::<Process>(body)?);
+        match header.processes {
+            Some(processes) => {
+                device.reading.processes.clear();
+                for _ in 0..processes {
+                    device.reading.processes.push(take::<Process>(body)?);
+                }
+            }
+            None => round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0),
         }
         let failures = &mut device.reading.failures;
         failures.truncate(header.failures as usize);
@@ -245,6 +253,7 @@ mod tests {
             has_news: true,
             skipped_ticks: 2,
             devices: vec![device(0, reading), device(5, Reading::default())],
+            same_processes: 0,
         }
     }
 
@@ -257,6 +266,21 @@ mod tests {
         let (message, length) = decode(&bytes, &mut received).unwrap().unwrap();
         assert!(matches!(message, Message::Round));
         assert_eq!(length, bytes.len());
+        assert_eq!(format!("{received:?}"), format!("{sent:?}"));
+    }
+
+    #[test]
+    fn processes_that_are_the_same_are_not_sent_again() {
+        let (mut encoder, mut received) = (Encoder::default(), Round::default());
+        let mut sent = sample_round();
+        let whole = encoder.round(&sent).to_vec();
+        decode(&whole, &mut received).unwrap().unwrap();
+        sent.same_processes = 0b01;
+        sent.devices[0].reading.metrics.sm_util_pct = Some(12);
+        sent.devices[1].reading.processes.push(Process { pid: 9, ..Process::default() });
+        let changed = encoder.round(&sent).to_vec();
+        assert!(changed.len() < whole.len());
+        decode(&changed, &mut received).unwrap().unwrap();
         assert_eq!(format!("{received:?}"), format!("{sent:?}"));
     }
 

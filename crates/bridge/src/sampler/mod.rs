@@ -79,6 +79,8 @@ pub struct Round {
     pub skipped_ticks: u64,
     /// A device each, in the order of [`Opened::devices`].
     pub devices: Vec<DeviceReading>,
+    /// Of these, a bit each from the lowest, whose processes are those of the round before, so that they need not be told again.
+    pub same_processes: u64,
 }
 
 /// The newest reading of one device.
@@ -99,14 +101,24 @@ pub struct DeviceReading {
 }
 
 impl DeviceReading {
-    fn copy_from(&mut self, other: &Self) {
-        let Self { index, answered_boottime_ns, read, lost, time_in_source_ns, reading } = self;
+    /// Whether the processes were others before.
+    fn copy_from(&mut self, other: &Self) -> bool {
+        self.copy_header_from(other);
+        self.reading.copy_from(&other.reading)
+    }
+
+    fn copy_all_but_processes_from(&mut self, other: &Self) {
+        self.copy_header_from(other);
+        self.reading.copy_all_but_processes_from(&other.reading);
+    }
+
+    fn copy_header_from(&mut self, other: &Self) {
+        let Self { index, answered_boottime_ns, read, lost, time_in_source_ns, reading: _ } = self;
         *index = other.index;
         *answered_boottime_ns = other.answered_boottime_ns;
         *read = other.read;
         *lost = other.lost;
         *time_in_source_ns = other.time_in_source_ns;
-        reading.copy_from(&other.reading);
     }
 
     fn of(identity: &Identity) -> Self {
