@@ -13,7 +13,7 @@ mod life;
 mod limits;
 mod outlet;
 mod plan;
-mod records;
+pub mod records;
 pub mod sampler;
 mod wait;
 

@@ -23,25 +23,37 @@ const SLOTS: usize = gpu_types::GPU_MAX_DEVICES as usize;
 
 /// Makes records of rounds, in memory that it keeps.
 #[derive(Debug, Default)]
-pub(crate) struct RecordBuilder {
-    pub(crate) records: Records,
+pub struct RecordBuilder {
+    /// The records of the round that was filled in last.
+    pub records: Records,
     /// Processes that there was no room for.
-    pub(crate) left_out: usize,
+    pub left_out: usize,
     /// Devices with a slot that is in use.
-    pub(crate) devices: u32,
+    pub devices: u32,
     by_memory: Vec<Holder>,
+    /// The round's processes by key.
+    by_key: Vec<Place>,
+}
+
+/// A process's key, and where in the round it is. Ordered by key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    key: u64,
+    process: u32,
+    device: u16,
 }
 
 /// How a round is to be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
+pub struct Frame {
     /// The publisher's clocks.
-    pub(crate) now: Now,
+    pub now: Now,
     /// How long a device that does not answer keeps its last record.
-    pub(crate) hold: Duration,
+    pub hold: Duration,
     /// The last published stamp: time does not run backwards.
-    pub(crate) last_stamp_ns: u64,
-    pub(crate) helper_pid: u32,
+    pub last_stamp_ns: u64,
+    /// The host PID in `gpu_meta`.
+    pub helper_pid: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,21 +67,22 @@ struct Holder {
 
 impl RecordBuilder {
     /// Fills [`RecordBuilder::records`] from `round`.
-    pub(crate) fn fill(&mut self, round: &Round, frame: &Frame) {
+    pub fn fill(&mut self, round: &Round, frame: &Frame) {
         let Frame { now, hold, .. } = *frame;
         self.records.devices = [GpuDeviceMetrics::default(); SLOTS];
         self.records.process_devices.clear();
         self.records.processes.clear();
         self.devices = 0;
-        for device in &round.devices {
+        self.by_key.clear();
+        for (place, device) in (0..).zip(&round.devices) {
             let Some(slot) = self.records.devices.get_mut(device.index as usize) else { continue };
             let Some(read) = device.read.filter(|_| is_held(device, now, hold)) else { continue };
             let sampled = device.reading.sampled.unwrap_or(read);
             *slot = device_record(&device.reading.metrics, publish_time(sampled, now));
             self.devices += 1;
-            add_processes(&mut self.records.process_devices, device.index as u8, &device.reading, now);
+            add_processes(&mut self.by_key, place, device);
         }
-        fold_instances(&mut self.records.process_devices);
+        self.order_processes(round, now);
         self.aggregate();
         self.records.meta = GpuMeta {
             schema_version: gpu_types::GPU_SCHEMA_VERSION,
@@ -79,6 +92,20 @@ impl RecordBuilder {
             _reserved: 0,
             clock_offset_ns: now.clock_offset_ns,
         };
+    }
+
+    /// The records of the processes by key. Places are sorted instead of records, a third of their size.
+    fn order_processes(&mut self, round: &Round, now: Now) {
+        self.by_key.sort_unstable();
+        let entries = &mut self.records.process_devices;
+        entries.extend(self.by_key.iter().map(|place| {
+            let device = &round.devices[usize::from(place.device)];
+            let process = &device.reading.processes[place.process as usize];
+            (place.key, process_record(process, device.index as u8, sample_hold_ns(&device.reading), now))
+        }));
+        if entries.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            fold_instances(entries);
+        }
     }
 
     /// When this round's data was taken: before its first read, or at its newest sample where the source took that later; never before the
@@ -202,17 +229,20 @@ fn percent(value: Option<u32>) -> u32 {
     value.unwrap_or(0).min(100)
 }
 
-fn add_processes(entries: &mut Vec<(u64, GpuPidMetrics)>, device: u8, reading: &Reading, now: Now) {
-    let periods = reading.process_sample_period.unwrap_or_default().mul_f64(SAMPLE_PERIODS_HELD);
-    let hold_ns = SHORTEST_SAMPLE_HOLD.max(periods).as_nanos() as u64;
-    for process in &reading.processes {
+fn add_processes(by_key: &mut Vec<Place>, place: u16, device: &DeviceReading) {
+    for (number, process) in (0..).zip(&device.reading.processes) {
         // NVML's pid 0 is "unattributed", all ones "unknown".
-        if matches!(process.pid, 0 | u32::MAX) {
-            continue;
+        if !matches!(process.pid, 0 | u32::MAX) {
+            let key = u64::from(PidDeviceKey::new(process.pid, device.index));
+            by_key.push(Place { key, process: number, device: place });
         }
-        let key = u64::from(PidDeviceKey::new(process.pid, u32::from(device)));
-        entries.push((key, process_record(process, device, hold_ns, now)));
     }
+}
+
+/// How long a process's utilization counts after its sample.
+fn sample_hold_ns(reading: &Reading) -> u64 {
+    let periods = reading.process_sample_period.map_or(Duration::ZERO, |period| period.mul_f64(SAMPLE_PERIODS_HELD));
+    SHORTEST_SAMPLE_HOLD.max(periods).as_nanos() as u64
 }
 
 fn process_record(process: &Process, device: u8, hold_ns: u64, now: Now) -> GpuPidMetrics {

@@ -4,6 +4,7 @@ mod case;
 mod chart;
 mod charts;
 mod counters;
+mod instructions;
 mod lookup;
 mod measure;
 mod process;
@@ -27,6 +28,8 @@ use crate::report::{Machine, Point, Report, Starting};
 
 /// The program that is measured lies beside this one.
 const PROGRAM: &str = "gpu-ebpf-bridge";
+/// What a check ends with that could not be made here.
+const NOT_RUN: u8 = 77;
 
 #[allow(
     clippy::all,
@@ -75,6 +78,15 @@ enum Helper {
     /// Prints by how many KiB loading a library and calling it makes a process grow
     #[command(hide = true)]
     LoadLibrary { library: PathBuf },
+    /// Counts the instructions of the pure parts with callgrind and holds them against what was recorded; needs no root and no quiet machine
+    Instructions {
+        /// Record them instead
+        #[arg(long)]
+        record: bool,
+    },
+    /// Turns a pure part so many times
+    #[command(hide = true)]
+    Turn { part: instructions::Part, times: u32 },
 }
 
 fn main() -> ExitCode {
@@ -82,14 +94,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             writeln!(io::stderr(), "bench: {error:#}").ok();
-            ExitCode::FAILURE
+            if error.is::<instructions::NotRun>() { ExitCode::from(NOT_RUN) } else { ExitCode::FAILURE }
         }
     }
 }
 
 fn run(args: &Args) -> Result<()> {
-    if let Some(Helper::LoadLibrary { library }) = &args.helper {
-        return print(&format!("{}\n", measure::load_library(library)?));
+    match &args.helper {
+        Some(Helper::LoadLibrary { library }) => return print(&format!("{}\n", measure::load_library(library)?)),
+        Some(Helper::Instructions { record }) => return instructions::check(*record, print),
+        Some(Helper::Turn { part, times }) => return instructions::turn(*part, *times),
+        None => {}
     }
     ensure!(geteuid().is_root(), "this loads BPF programs: run it as root");
     let older = args.compare.as_deref().map(Report::read).transpose()?;
