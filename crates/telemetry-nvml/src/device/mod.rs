@@ -181,8 +181,9 @@ impl Device for NvmlDevice {
     fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         let start = Instant::now();
         let turn = self.turnstile.pass();
-        self.time_waiting += start.elapsed();
-        let answer = self.try_ask(QUESTIONS[probe], now, reading);
+        let waited = start.elapsed();
+        self.time_waiting += waited;
+        let answer = self.try_ask(QUESTIONS[probe], after(now, waited), reading);
         drop(turn);
         self.calls.tell_failures(&mut reading.failures);
         answer
@@ -194,4 +195,13 @@ impl Device for NvmlDevice {
     fn time_waiting(&self) -> Duration {
         self.time_waiting
     }
+}
+
+/// The clocks after a wait: rates are over the time between two calls, not between two turns asked for.
+fn after(now: Now, waited: Duration) -> Now {
+    const NEGLIGIBLE: Duration = Duration::from_micros(100);
+    if waited < NEGLIGIBLE {
+        return now;
+    }
+    Now { boottime_ns: now.boottime_ns.saturating_add(waited.as_nanos() as u64), ..now }
 }
