@@ -42,28 +42,33 @@ fn window(columns: u16, rows: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
+/// The program on a terminal of its own: both ends of that, and the modes that it had.
+fn start(dir: &Path, columns: u16, rows: u16, arguments: &[&str], no_color: &str) -> (Child, File, OwnedFd, Termios) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    tcsetwinsize(&terminal, window(columns, rows)).unwrap();
+    let path = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let line = File::options().read(true).write(true).open(path).unwrap();
+    let before = tcgetattr(&line).unwrap();
+    // In a session of its own, so that the terminal's keys and sizes reach it as in a shell.
+    let child = Command::new("setsid")
+        .args(["--ctty", env!("CARGO_BIN_EXE_bridge-dump"), "--watch=50ms", "--pin-dir"])
+        .arg(dir)
+        .args(arguments)
+        .env("NO_COLOR", no_color)
+        .stdin(line.try_clone().unwrap())
+        .stdout(line.try_clone().unwrap())
+        .stderr(line.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    (child, File::from(terminal), line.into(), before)
+}
+
 impl Screen {
     fn open(dir: &Path, columns: u16, rows: u16, arguments: &[&str], no_color: &str) -> Self {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&terminal).unwrap();
-        unlockpt(&terminal).unwrap();
-        tcsetwinsize(&terminal, window(columns, rows)).unwrap();
-        let path = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
-        let line = File::options().read(true).write(true).open(path).unwrap();
-        let before = tcgetattr(&line).unwrap();
-        // In a session of its own, so that the terminal's keys and sizes reach it as in a shell.
-        let child = Command::new("setsid")
-            .args(["--ctty", env!("CARGO_BIN_EXE_bridge-dump"), "--watch=50ms", "--pin-dir"])
-            .arg(dir)
-            .args(arguments)
-            .env("NO_COLOR", no_color)
-            .stdin(line.try_clone().unwrap())
-            .stdout(line.try_clone().unwrap())
-            .stderr(line.try_clone().unwrap())
-            .spawn()
-            .unwrap();
+        let (child, terminal, line, before) = start(dir, columns, rows, arguments, no_color);
         let emulator = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
-        let terminal = File::from(terminal);
         let (mut output, sink) = (terminal.try_clone().unwrap(), Arc::clone(&emulator));
         thread::spawn(move || {
             let mut bytes = [0; 4096];
@@ -71,7 +76,7 @@ impl Screen {
                 sink.lock().unwrap().process(&bytes[..length]);
             }
         });
-        Self { child, terminal, line: line.into(), before, emulator }
+        Self { child, terminal, line, before, emulator }
     }
 
     fn resize(&self, columns: u16, rows: u16) {
@@ -358,6 +363,23 @@ fn the_terminal_is_as_before_after_every_signal_and_interrupt() {
     screen.wait_for_text("NVIDIA H100");
     screen.press("\x03");
     assert_eq!(screen.wait_for_end().code(), Some(0), "the interrupt key");
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let (pins, maps) = PinDir::full();
+    publish(&maps, 1, 1);
+    let (mut child, mut terminal, line, _) = start(pins.path(), 80, 24, &[], "");
+    let mut emulator = vt100::Parser::new(24, 80, 0);
+    let mut bytes = [0; 4096];
+    while !emulator.screen().contents().contains("NVIDIA H100") {
+        let length = terminal.read(&mut bytes).unwrap();
+        emulator.process(&bytes[..length]);
+    }
+    drop((terminal, line));
+    let end = until(WAIT, || child.try_wait().unwrap());
+    drop(child.kill());
+    assert!(end.is_some(), "it goes on without a terminal");
 }
 
 #[test]

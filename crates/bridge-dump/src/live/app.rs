@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bridge_dump::Capture;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gpu_types::GPU_DEVICE_PRIMARY_MULTI;
 use gpu_types::keys::PidDeviceKey;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::history::Histories;
 use super::processes::Processes;
