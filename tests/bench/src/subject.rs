@@ -53,6 +53,8 @@ impl Subject {
                 let installed = library::install(folder.path(), &[]).context("cannot install the simulated library")?;
                 let scenario = machine.scenario();
                 installed.play(&scenario).context("cannot write the scenario")?;
+                // The simulated library reads a file again that is younger than 50 ms: its memory, and its time, would count for ours.
+                thread::sleep(Duration::from_millis(100));
                 Some(Library { installed, scenario, _folder: folder })
             }
         };

@@ -18,9 +18,11 @@ use crate::{
 
 /// A thread's stack: a source's frames are small, and 16 threads ought not to look like 32 MiB of address space.
 const STACK_BYTES: usize = 512 << 10;
-/// How long one thread works through lanes that are due, or no lane that is due is begun, before another is called; a sixteenth of the interval
-/// where that is shorter.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(2);
+/// How long after a lane was begun another thread is called to those that are due; a sixteenth of the interval where that is shorter.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(6);
+/// A thread that has worked for so many times as long calls another: most often, though, lanes that take their time queue for one driver, and more
+/// threads only wait.
+const LONG_WORK: u32 = 2;
 /// Who was not called for so long is let go: many are needed when a source is opened, and few after that.
 const LONGEST_IDLE: Duration = Duration::from_secs(5);
 
@@ -142,7 +144,7 @@ impl Crew {
             match next {
                 Some((start, index)) if start <= now => {
                     let Some(mut place) = state.lanes[index].take() else { continue };
-                    let is_long = now >= *at_work_since.get_or_insert(now) + self.patience();
+                    let is_long = now >= *at_work_since.get_or_insert(now) + LONG_WORK * self.patience();
                     if is_long && state.earliest().is_some_and(|(tick, _)| self.schedule.start(tick) <= now) {
                         self.call(&mut state, now);
                     }
