@@ -1,16 +1,17 @@
 # Every target is a `cargo xtask` command; CONTRIBUTING.md says what each does.
 
-.PHONY: help demo test test-kernels check gpu-ebpf-bridge rust
+.PHONY: help demo test test-kernels check bench gpu-ebpf-bridge rust
 
 help:
 	@echo 'make demo             ten seconds of the whole: bridge, BPF program, maps (needs root, asks for sudo)'
 	@echo 'make test             every test, those that need root and BPF included'
 	@echo 'make test-kernels     the tests that matter on other kernels, in virtual machines: 5.10, 6.1, 6.12'
 	@echo 'make check            format, lints, generated code, dependencies, documentation, links'
+	@echo 'make bench            what the bridge costs, measured: eight minutes on a quiet machine (docs/performance.md)'
 	@echo 'make gpu-ebpf-bridge  the release binary, ./gpu-ebpf-bridge'
 	@echo 'All of them install what this machine lacks first, and say so.'
 
-demo test test-kernels check: rust
+demo test test-kernels check bench: rust
 	@cargo xtask $@
 
 gpu-ebpf-bridge: rust
