@@ -1,6 +1,6 @@
 # Every target is a `cargo xtask` command; CONTRIBUTING.md says what each does.
 
-.PHONY: help demo test test-kernels check bench gpu-ebpf-bridge rust
+.PHONY: help demo test test-kernels check bench test-deploy gpu-ebpf-bridge gpu-ebpf-bridge-container rust
 
 help:
 	@echo 'make demo             ten seconds of the whole: bridge, BPF program, maps (needs root, asks for sudo)'
@@ -8,7 +8,9 @@ help:
 	@echo 'make test-kernels     the tests that matter on other kernels, in virtual machines: 5.10, 6.1, 6.12'
 	@echo 'make check            format, lints, generated code, dependencies, documentation, links'
 	@echo 'make bench            what the bridge costs, measured: eight minutes on a quiet machine (docs/performance.md)'
+	@echo 'make test-deploy      what is delivered: release binaries, image, chart, unit, packages; builds them all'
 	@echo 'make gpu-ebpf-bridge  the release binary, ./gpu-ebpf-bridge'
+	@echo 'make gpu-ebpf-bridge-container  the container image, with docker, podman or buildah'
 	@echo 'All of them install what this machine lacks first, and say so.'
 
 demo test test-kernels check bench: rust
@@ -16,6 +18,12 @@ demo test test-kernels check bench: rust
 
 gpu-ebpf-bridge: rust
 	@cargo xtask build
+
+gpu-ebpf-bridge-container: rust
+	@cargo xtask deploy image
+
+test-deploy: rust
+	@cargo xtask deploy test
 
 # What xtask itself cannot be built without.
 rust:

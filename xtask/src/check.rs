@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::say::{complain, say};
 use crate::tools::{self, Tools};
-use crate::{codegen, setup, shell};
+use crate::{codegen, deploy, setup, shell};
 
 /// How a step went.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,6 +58,7 @@ fn steps() -> [(&'static str, Step); 8] {
         ("generated code", |_| {
             say!("$ cargo xtask codegen --check");
             codegen::run(true)?;
+            deploy::run(deploy::Command::Manual { check: true })?;
             Ok(Outcome::Passed)
         }),
         ("dependencies", |tools| passes(deny(tools).args(["check", "bans", "licenses", "sources"]))),

@@ -5,6 +5,7 @@ mod bpffs;
 mod check;
 mod codegen;
 mod demo;
+mod deploy;
 mod needs;
 mod release;
 mod say;
@@ -58,6 +59,9 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Make what is delivered, or test it: binaries, image, packages, manuals, manifests
+    #[command(subcommand)]
+    Deploy(deploy::Command),
     #[command(hide = true)]
     Workload(demo::workload::Args),
 }
@@ -86,6 +90,7 @@ fn run(args: Args) -> Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Build => release::run(),
         Command::Codegen { check } => Ok(codegen::run(check)?),
+        Command::Deploy(command) => deploy::run(command),
         Command::Workload(args) => demo::workload::run(&args),
     }
 }

@@ -20,10 +20,11 @@ pub(crate) struct Need {
     pub(crate) apt: &'static [&'static [&'static str]],
     /// Packages of Fedora and RHEL.
     pub(crate) dnf: &'static [&'static str],
-    present: fn() -> bool,
+    pub(crate) present: fn() -> bool,
 }
 
-const NEEDS: &[Need] = &[
+/// What building and the tests of `make test` need.
+pub(crate) const NEEDS: &[Need] = &[
     Need {
         what: "a C compiler with the C library's and the kernel's headers",
         why: "builds libbpf, links everything",
@@ -118,10 +119,10 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// The needs that this machine does not meet, all looked at side by side.
-pub(crate) fn missing() -> Vec<&'static Need> {
+/// Those of the needs that this machine does not meet, all looked at side by side.
+pub(crate) fn missing(needs: &'static [Need]) -> Vec<&'static Need> {
     thread::scope(|scope| {
-        let probes: Vec<_> = NEEDS.iter().map(|need| (need, scope.spawn(need.present))).collect();
+        let probes: Vec<_> = needs.iter().map(|need| (need, scope.spawn(need.present))).collect();
         probes.into_iter().filter_map(|(need, probe)| (!probe.join().unwrap_or(false)).then_some(need)).collect()
     })
 }

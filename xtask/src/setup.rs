@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::needs::{self, Need};
+use crate::needs::{self, NEEDS, Need};
 use crate::say::say;
 use crate::shell::{self, find, privileged, succeeds};
 
@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
 /// # Errors
 /// When something is.
 pub(crate) fn list() -> Result<()> {
-    let missing = needs::missing();
+    let missing = needs::missing(NEEDS);
     describe(&missing);
     if !missing.is_empty() {
         bail!("{} missing; `cargo xtask setup` installs them", missing.len());
@@ -35,14 +35,22 @@ pub(crate) fn list() -> Result<()> {
 /// # Errors
 /// When a package manager or root is lacking, or something is missing even afterwards.
 pub(crate) fn ensure() -> Result<()> {
-    let missing = needs::missing();
+    ensure_all(NEEDS)
+}
+
+/// The same for needs that only some commands have.
+///
+/// # Errors
+/// As [`ensure`].
+pub(crate) fn ensure_all(needs: &'static [Need]) -> Result<()> {
+    let missing = needs::missing(needs);
     if missing.is_empty() {
         return Ok(());
     }
     describe(&missing);
     install(&missing).context("cannot install what is missing")?;
 
-    let missing = needs::missing();
+    let missing = needs::missing(needs);
     if !missing.is_empty() {
         describe(&missing);
         bail!("still missing after the installation; install it by hand and try again");

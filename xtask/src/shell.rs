@@ -120,7 +120,7 @@ fn quoted(text: &OsStr) -> String {
 
 /// The caller's search path, the system folders that a plain user's lacks, and where Ubuntu hides a bpftool that works: its wrapper refuses
 /// every kernel but the one that the tools were packaged with.
-fn search_path() -> &'static OsStr {
+pub(crate) fn search_path() -> &'static OsStr {
     static SEARCH_PATH: LazyLock<OsString> = LazyLock::new(|| {
         let given = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> = env::split_paths(&given).collect();

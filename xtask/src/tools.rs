@@ -42,7 +42,7 @@ pub(crate) fn ensure() -> Result<Tools> {
 }
 
 /// Does something unless the mark of its having been done is there. The mark is made last: what broke off is done again.
-fn once(folder: &Path, name: &str, install: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn once(folder: &Path, name: &str, install: impl FnOnce() -> Result<()>) -> Result<()> {
     let mark = folder.join(format!("{name}.installed"));
     if mark.exists() {
         return Ok(());
