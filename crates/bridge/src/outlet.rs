@@ -221,11 +221,21 @@ impl Outlet {
         let frame = Frame { now, hold: self.hold, last_stamp_ns: self.last_stamp_ns, helper_pid: self.helper_pid };
         self.builder.fill(round, &frame);
         self.note_left_out();
-        let published = self.publisher.publish(&self.builder.records)?;
-        log::trace!("{published:?}");
+        // The state first: whoever sees a fresh `gpu_meta` finds its devices described.
+        self.describe(round, now);
+        if self.phase != Phase::Publishing {
+            self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
+        }
+        match self.publisher.publish(&self.builder.records) {
+            Ok(published) => log::trace!("{published:?}"),
+            Err(error) => {
+                let phase = number(self.phase);
+                self.publisher.set_state(|state| state.phase = phase);
+                return Err(error);
+            }
+        }
         self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
         self.published_offset_ns = Some(now.clock_offset_ns);
-        self.describe(round, now);
         self.note_silent(round, now);
         if self.phase != Phase::Publishing {
             let text = std::mem::take(&mut self.publishing);
@@ -304,14 +314,7 @@ impl Outlet {
 
     fn enter(&mut self, phase: Phase, text: &str) {
         self.phase = phase;
-        let number = match phase {
-            Phase::Starting => gpu_types::GPU_BRIDGE_STARTING,
-            Phase::Publishing => gpu_types::GPU_BRIDGE_PUBLISHING,
-            Phase::Waiting => gpu_types::GPU_BRIDGE_WAITING,
-            Phase::Idle => gpu_types::GPU_BRIDGE_IDLE,
-            Phase::Stopping => gpu_types::GPU_BRIDGE_STOPPING,
-        };
-        self.publisher.set_state(|state| state.phase = number);
+        self.publisher.set_state(|state| state.phase = number(phase));
         self.observer.phase(phase, text);
     }
 
@@ -392,6 +395,17 @@ fn describe_failures(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>
     let new = now.iter().map(|(call, count)| (call, count.saturating_sub(before.get(call).copied().unwrap_or(0))));
     let new: Vec<String> = new.filter(|(_, count)| *count > 0).map(|(call, count)| format!("{call} {count}")).collect();
     if new.is_empty() { "none failed".to_owned() } else { format!("failed: {}", new.join(", ")) }
+}
+
+/// The phase as `gpu_bridge_state` has it.
+const fn number(phase: Phase) -> u32 {
+    match phase {
+        Phase::Starting => gpu_types::GPU_BRIDGE_STARTING,
+        Phase::Publishing => gpu_types::GPU_BRIDGE_PUBLISHING,
+        Phase::Waiting => gpu_types::GPU_BRIDGE_WAITING,
+        Phase::Idle => gpu_types::GPU_BRIDGE_IDLE,
+        Phase::Stopping => gpu_types::GPU_BRIDGE_STOPPING,
+    }
 }
 
 /// A NUL-terminated text for a C array, cut where it does not fit.
