@@ -45,7 +45,9 @@ pub(crate) fn draw(report: &Report, folder: &Path) -> Result<()> {
 fn lookups(report: &Report) -> String {
     let line = |name| {
         let point = |lookups: &crate::lookup::Lookups| Some((lookups.poll_interval_ms, lookups.ns.get(name)?.median));
-        Line { name, points: report.lookups.iter().filter_map(point).collect() }
+        let mut points: Vec<(f64, f64)> = report.lookups.iter().filter_map(point).collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        Line { name, points }
     };
     let lines = ["hit", "miss", "stale gate"].map(line).into();
     let title = "A consumer's lookup while the bridge writes 3,968 processes";

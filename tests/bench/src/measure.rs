@@ -16,8 +16,8 @@ use crate::process::{self, Memory, Usage};
 use crate::subject::Subject;
 use crate::watch::{Spread, Updates, watch};
 
-/// The simulated library spends the last part of a cost on the CPU, to be exact; see `CostMode::Sleep`.
-const SPUN: Duration = Duration::from_micros(100);
+/// The simulated library sleeps through all but 100 µs of a cost and spins through the rest; half of that, since a sleep ends late. See `CostMode::Sleep`.
+const SPUN: Duration = Duration::from_micros(50);
 /// What the simulated library itself asks of the kernel: whether its scenario was changed, and to sleep. The bridge does neither in its sampler.
 const LIBRARYS_CALLS: [&str; 4] = ["statx", "newfstatat", "nanosleep", "clock_nanosleep"];
 
@@ -196,7 +196,7 @@ fn compare(before: &Reading, after: &Reading, machine: Option<Machine>, measured
     }
 }
 
-/// CPU time in the library's calls: all of it where calls cost nothing, else what is spun at the end of each.
+/// CPU time in the library's calls: all of it where calls cost nothing, else about what is spun at the end of each.
 fn library_cpu_ns(count: &nvml_sim::stats::Count) -> u64 {
     let mean = count.time.saturating_sub(count.waiting).as_nanos() as u64 / count.returns.max(1);
     count.returns * mean.min(SPUN.as_nanos() as u64)
