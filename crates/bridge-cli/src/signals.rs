@@ -20,6 +20,9 @@ use nix::{
 /// How long the bridge may take to stop after the first signal: with a last line in the log, it is gone within a second.
 pub const GRACE: Duration = Duration::from_millis(850);
 
+/// A signal that follows the first so soon is the same request: some wrappers signal their child and then its whole group.
+const ECHO: Duration = Duration::from_millis(100);
+
 /// How long a line of the log may hold up what a signal asks for: standard error may be a pipe that nobody reads.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -65,7 +68,7 @@ impl Signals {
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             let (first, deadline) = loop {
                 let Some(signal) = self.wait(None) else { continue };
-                let deadline = Instant::now() + grace;
+                let arrived = Instant::now();
                 let (request, doing) = match signal {
                     Signal::SIGUSR1 => (Request::Release, "letting go of the driver"),
                     Signal::SIGUSR2 => (Request::TakeUp, "taking the driver up again"),
@@ -75,12 +78,14 @@ impl Signals {
                 say(format!("{signal} received, {doing}"), log::Level::Info);
                 ask(request);
                 if request == Request::Stop {
-                    break (signal, deadline);
+                    break (signal, arrived + grace);
                 }
             };
+            let taken = Instant::now();
             let second = loop {
                 match self.wait(Some(deadline)) {
                     Some(Signal::SIGUSR1 | Signal::SIGUSR2) => {}
+                    Some(_) if taken.elapsed() < ECHO => {}
                     second => break second,
                 }
             };
@@ -151,14 +156,14 @@ fn say(line: String, level: log::Level) {
 mod tests {
     use std::{
         os::unix::thread::JoinHandleExt,
-        sync::mpsc::{self, Receiver},
+        sync::mpsc::{self, Receiver, RecvTimeoutError},
         thread::JoinHandle,
         time::{Duration, Instant},
     };
 
     use nix::sys::{pthread::pthread_kill, signal::Signal};
 
-    use super::{Request, Signals};
+    use super::{ECHO, Request, Signals};
 
     #[derive(Debug, PartialEq, Eq)]
     enum Call {
@@ -185,6 +190,9 @@ mod tests {
         let (thread, calls) = watch(PATIENCE * 10);
         pthread_kill(thread.as_pthread_t(), first).unwrap();
         assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::Ask(Request::Stop)));
+        // An echo of the first.
+        pthread_kill(thread.as_pthread_t(), first).unwrap();
+        assert_eq!(calls.recv_timeout(2 * ECHO), Err(RecvTimeoutError::Timeout));
         pthread_kill(thread.as_pthread_t(), second).unwrap();
         assert_eq!(calls.recv_timeout(PATIENCE), Ok(Call::End(status)));
         thread.join().unwrap();

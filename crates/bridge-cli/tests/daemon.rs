@@ -277,8 +277,11 @@ fn a_second_signal_ends_a_daemon_that_is_held_up_at_once() {
     let bpffs = Bpffs::mount();
     let (mut child, _unread) = held_up(bpffs.path());
     terminate(&child);
-    // The same signal twice at once would count as one.
+    // The same signal twice at once counts as one.
     wait_for(&child, "the first signal taken", |status| signals(status, "ShdPnd") & TERM == 0);
+    terminate(&child);
+    thread::sleep(Duration::from_millis(400));
+    assert_eq!(child.try_wait().unwrap(), None, "ended by an echo");
     terminate(&child);
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }

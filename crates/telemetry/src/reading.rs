@@ -106,6 +106,33 @@ impl Clone for Failures {
     }
 }
 
+impl Metrics {
+    /// These, and `other`'s where one is absent.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            sm_util_pct: self.sm_util_pct.or(other.sm_util_pct),
+            mem_util_pct: self.mem_util_pct.or(other.mem_util_pct),
+            memory: self.memory.or(other.memory),
+            temp_c: self.temp_c.or(other.temp_c),
+            power_mw: self.power_mw.or(other.power_mw),
+            sm_clock_mhz: self.sm_clock_mhz.or(other.sm_clock_mhz),
+            mem_clock_mhz: self.mem_clock_mhz.or(other.mem_clock_mhz),
+            throttle_reasons: self.throttle_reasons.or(other.throttle_reasons),
+            pcie_tx_kbps: self.pcie_tx_kbps.or(other.pcie_tx_kbps),
+            pcie_rx_kbps: self.pcie_rx_kbps.or(other.pcie_rx_kbps),
+            enc_util_pct: self.enc_util_pct.or(other.enc_util_pct),
+            dec_util_pct: self.dec_util_pct.or(other.dec_util_pct),
+            nvlink_tx_kbps: self.nvlink_tx_kbps.or(other.nvlink_tx_kbps),
+            nvlink_rx_kbps: self.nvlink_rx_kbps.or(other.nvlink_rx_kbps),
+            ecc_corrected_total: self.ecc_corrected_total.or(other.ecc_corrected_total),
+            ecc_uncorrected_total: self.ecc_uncorrected_total.or(other.ecc_uncorrected_total),
+            fan_speed_pct: self.fan_speed_pct.or(other.fan_speed_pct),
+            compute_mode: self.compute_mode.or(other.compute_mode),
+        }
+    }
+}
+
 /// Device memory in bytes; free = total − used − reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {

@@ -86,6 +86,8 @@ pub(crate) struct Calls {
     answered: bool,
     /// How a call of this question went unanswered.
     unanswered: Option<Code>,
+    /// Whether a call of this question failed that may be answered next time.
+    failed: bool,
     /// The handle may no longer be this device's.
     suspect: bool,
     next_lookup_ns: u64,
@@ -101,6 +103,7 @@ impl Calls {
             failures: Vec::new(),
             answered: false,
             unanswered: None,
+            failed: false,
             suspect: false,
             next_lookup_ns: 0,
             lookup_gap_ns: FIRST_LOOKUP_NS,
@@ -113,7 +116,7 @@ impl Calls {
 
     /// Before a question: a handle that was refused is looked up anew.
     pub(crate) fn begin(&mut self, now: Now) -> Result<(), DeviceError> {
-        (self.answered, self.unanswered) = (false, None);
+        (self.answered, self.unanswered, self.failed) = (false, None, false);
         if !self.suspect || self.uuid.is_empty() || now.boottime_ns < self.next_lookup_ns {
             return Ok(());
         }
@@ -209,7 +212,13 @@ impl Calls {
         } else {
             self.answered = true;
         }
+        self.failed |= code != Code::NOT_FOUND;
         Ok(Outcome::Failed(code))
+    }
+
+    /// Whether a call since [`begin`](Self::begin) failed in a way that may pass.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.failed
     }
 
     fn count(&mut self, call: Call, code: Code) {

@@ -113,7 +113,12 @@ pub(crate) struct NvmlDevice {
     nvlink: NvLink,
     turnstile: Turnstile,
     time_waiting: Duration,
+    /// When each question was last answered without a failure, on `CLOCK_BOOTTIME`.
+    sound_ns: [u64; QUESTIONS.len()],
 }
+
+/// A failure that passes sooner leaves the last answer standing: one call in a million that goes wrong is no idle GPU, and none without memory.
+const FAILURE_HOLD: Duration = Duration::from_millis(500);
 
 impl NvmlDevice {
     pub(crate) fn boxed(identity: Identity, gpu: Gpu, turns: &Turns) -> Box<dyn Device> {
@@ -130,10 +135,31 @@ impl NvmlDevice {
             nvlink: NvLink::Unknown,
             turnstile: turns.questions.clone(),
             time_waiting: Duration::ZERO,
+            sound_ns: [0; QUESTIONS.len()],
         })
     }
 
-    fn try_ask(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+    fn try_ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+        let (metrics, sampled) = (reading.metrics, reading.sampled);
+        let answer = self.ask_driver(QUESTIONS[probe], now, reading);
+        if answer.is_err() {
+            // Whose answers these were is lost: they stand as they were, for as long as the device's record is held.
+            (reading.metrics, reading.sampled) = (metrics, sampled);
+        } else if !self.calls.has_failed() {
+            self.sound_ns[probe] = now.boottime_ns;
+        } else if now.boottime_ns.saturating_sub(self.sound_ns[probe]) <= self.failure_hold_ns(probe) {
+            reading.metrics = reading.metrics.or(metrics);
+            reading.sampled = reading.sampled.or(sampled);
+        }
+        answer
+    }
+
+    /// Long enough for the question to be asked once more.
+    fn failure_hold_ns(&self, probe: usize) -> u64 {
+        FAILURE_HOLD.max(self.period(probe) * 2).as_nanos() as u64
+    }
+
+    fn ask_driver(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         self.calls.begin(now)?;
         let answer = self.answer(question, now, reading)?;
         self.calls.end()?;
@@ -183,11 +209,12 @@ impl Device for NvmlDevice {
         let turn = self.turnstile.pass();
         let waited = start.elapsed();
         self.time_waiting += waited;
-        let answer = self.try_ask(QUESTIONS[probe], after(now, waited), reading);
+        let answer = self.try_ask(probe, after(now, waited), reading);
         drop(turn);
         self.calls.tell_failures(&mut reading.failures);
         answer
     }
+
     fn time_elsewhere(&self) -> Duration {
         self.throughput.time()
     }

@@ -111,7 +111,7 @@ impl Utilization {
         let rates = calls.ask(Call::UtilizationRates, Gpu::utilization_rates)?;
         // The rates' memory part stands for the memory ring, which costs as much again as the GPU's. That it is that ring's newest sample is
         // likely and not documented; it is not older than the driver's period.
-        if rates.is_never() && rings_are_due {
+        if rates.value().is_none() && rings_are_due {
             self.memory.read(calls, now, &mut self.buffer)?;
         }
         let rates = rates.value().filter(|(gpu, memory)| *gpu <= 100 && *memory <= 100);

@@ -75,6 +75,42 @@ fn unknown_errors_from_some_calls_are_those_metrics_trouble() {
 }
 
 #[test]
+fn a_failure_that_passes_leaves_the_last_answer_standing_and_one_that_lasts_does_not() {
+    let (machine, mut gpu) = one(Board::H100);
+    gpu.ask_all();
+    let before = (gpu.reading.metrics, gpu.reading.sampled);
+    assert!(before.0.memory.is_some() && before.0.mem_util_pct.is_some() && before.0.temp_c.is_some());
+    let failing = Device::h100().fails("nvmlDeviceGetUtilizationRates", Code::NO_DATA);
+    let failing = failing.fails("nvmlDeviceGetSamples", Code::NO_DATA).fails("nvmlDeviceGetMemoryInfo*", Code::NO_DATA);
+    machine.play(&Scenario::new().device(failing.fails("nvmlDeviceGetTemperature", Code::NO_DATA)));
+    for _ in 0..4 {
+        gpu.later(Duration::from_millis(100));
+        for name in ["utilization", "sensors", "memory"] {
+            gpu.read(name);
+        }
+        assert_eq!((gpu.reading.metrics, gpu.reading.sampled), before, "with the time that it had");
+    }
+    gpu.later(Duration::from_millis(200));
+    for name in ["sensors", "memory"] {
+        gpu.read(name);
+    }
+    assert_eq!((gpu.reading.metrics.temp_c, gpu.reading.metrics.memory), (None, None), "absent after half a second");
+    assert_eq!(gpu.reading.metrics.sm_clock_mhz, before.0.sm_clock_mhz, "the others are answered");
+}
+
+#[test]
+fn what_a_lost_device_said_stands_as_it_was() {
+    let (machine, mut gpu) = one(Board::H100);
+    gpu.ask_all();
+    let before = gpu.reading.metrics;
+    machine.play(&Scenario::new().device(Board::H100).fails("nvmlDevice*", Code::UNKNOWN));
+    for name in ["utilization", "sensors", "memory", "nvlink"] {
+        assert!(matches!(gpu.try_ask(name), Err(DeviceError::Lost(_))), "{name}");
+    }
+    assert_eq!(gpu.reading.metrics, before);
+}
+
+#[test]
 fn a_handle_that_is_refused_is_looked_up_anew() {
     let scenario = Scenario::new().device(Device::h100().uuid("GPU-7"));
     let machine = Machine::new(&scenario);
@@ -82,7 +118,6 @@ fn a_handle_that_is_refused_is_looked_up_anew() {
     gpu.ask_all();
     machine.play(&scenario.clone().fails("nvmlDeviceGetTemperature", Code::INVALID_ARGUMENT));
     gpu.read("sensors");
-    assert_eq!(gpu.reading.metrics.temp_c, None);
     assert_eq!(machine.stats().calls("nvmlDeviceGetHandleByUUID"), 0, "not before it is asked again");
     machine.play(&scenario);
     gpu.later(Duration::from_secs(1));
