@@ -182,6 +182,9 @@ impl Publisher {
             for pin in self.pins() {
                 result = result.and(pin.unpin());
             }
+            if self.directory.is_in_place() {
+                self.directory.remove_created();
+            }
         }
         result.and(self.directory.unlock())
     }

@@ -94,12 +94,15 @@ fn a_directory_is_not_created_on_another_file_system() {
 }
 
 #[test]
-fn missing_levels_of_a_bpffs_are_created() {
+fn missing_levels_of_a_bpffs_are_created_and_at_the_end_removed_if_they_are_empty() {
     let bpffs = Bpffs::mount();
     let dir = bpffs.path().join("a/b");
-    let _publisher = open(&dir);
+    let publisher = open(&dir);
     assert_eq!(names(&dir), FIVE);
     assert_eq!(fs::metadata(bpffs.path().join("a")).unwrap().mode() & 0o777, 0o755);
+    fs::create_dir(bpffs.path().join("a/other")).unwrap();
+    publisher.close(false).unwrap();
+    assert_eq!(names(&bpffs.path().join("a")), ["other"]);
 }
 
 #[test]
