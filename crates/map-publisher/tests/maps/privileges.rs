@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use gpu_types::maps;
 use gpu_types::{GpuMeta, GpuPidMetricsAggregated};
 use tempfile::TempDir;
-use test_support::{Bpffs};
+use test_support::Bpffs;
 
 use crate::world::{all, check_published, example, get, id, ids, open, pinned, round};
 
