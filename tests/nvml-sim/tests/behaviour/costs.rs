@@ -30,7 +30,8 @@ fn states_during_a_call(mode: CostMode) -> Vec<char> {
         wait_for("the call", || nvml.installed.stats().unwrap().calls("nvmlDeviceGetPowerUsage") == 1);
         let mut states = Vec::new();
         while nvml.installed.stats().unwrap().in_flight() == 1 {
-            let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+            // A caller that has gone meanwhile has made its call.
+            let Ok(stat) = fs::read_to_string(format!("/proc/self/task/{thread}/stat")) else { break };
             let state = stat.rsplit(") ").next().unwrap().chars().next().unwrap();
             // What was read after the call's end says nothing.
             if nvml.installed.stats().unwrap().in_flight() == 1 {
