@@ -67,6 +67,7 @@ impl Lane {
         // What it said before it was lost is no part of its new answer.
         let fresh = self.lost.is_some().then(|| DeviceReading { index: self.current.index, ..DeviceReading::default() });
         let before = fresh.map(|fresh| mem::replace(&mut self.current, fresh));
+        let (metrics, sampled) = (self.current.reading.metrics, self.current.reading.sampled);
         let started_boottime_ns = clock.boottime_ns();
         match self.ask_what_is_due(clock) {
             Ok(()) => {
@@ -78,8 +79,10 @@ impl Lane {
                 Step::Done
             }
             Err(DeviceError::Lost(what)) => {
-                if let Some(before) = before {
-                    self.current = before;
+                // What it said stands as it was, for as long as its record is held: half an answer is none.
+                match before {
+                    Some(before) => self.current = before,
+                    None => (self.current.reading.metrics, self.current.reading.sampled) = (metrics, sampled),
                 }
                 self.current.lost = true;
                 let now = Instant::now();
@@ -245,6 +248,7 @@ mod tests {
         assert_eq!(lane.step(&SystemClock), Step::Done, "not asked again at once");
         assert!(lane.current().lost);
         assert_eq!(lane.current().answered_boottime_ns, answered);
+        assert_eq!(lane.current().reading.metrics.sm_util_pct, Some(50), "what it said stands");
     }
 
     #[test]

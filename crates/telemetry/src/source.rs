@@ -58,7 +58,7 @@ pub trait Device: Send + fmt::Debug {
     /// Asks one question and writes the answer into `reading`. `now` was read just before, on every call.
     ///
     /// # Errors
-    /// When the device or the whole source is gone. A metric that is absent, or that failed alone, is no error: its field becomes `None`.
+    /// When the device or the whole source is gone; what was written into `reading` does not count then. A metric that is absent, or that failed alone, is no error: its field becomes `None`.
     fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError>;
 
     /// Time that calls for this device have taken in the source on threads of its own, all together: what blocks too long for

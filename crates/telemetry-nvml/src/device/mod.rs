@@ -141,29 +141,21 @@ impl NvmlDevice {
 
     fn try_ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         let (metrics, sampled) = (reading.metrics, reading.sampled);
-        let answer = self.ask_driver(QUESTIONS[probe], now, reading);
-        if answer.is_err() {
-            // Whose answers these were is lost: they stand as they were, for as long as the device's record is held.
-            (reading.metrics, reading.sampled) = (metrics, sampled);
-        } else if !self.calls.has_failed() {
+        self.calls.begin(now)?;
+        let answer = self.answer(QUESTIONS[probe], now, reading)?;
+        self.calls.end()?;
+        if !self.calls.has_failed() {
             self.sound_ns[probe] = now.boottime_ns;
         } else if now.boottime_ns.saturating_sub(self.sound_ns[probe]) <= self.failure_hold_ns(probe) {
             reading.metrics = reading.metrics.or(metrics);
             reading.sampled = reading.sampled.or(sampled);
         }
-        answer
+        Ok(answer)
     }
 
     /// Long enough for the question to be asked once more.
     fn failure_hold_ns(&self, probe: usize) -> u64 {
         FAILURE_HOLD.max(self.period(probe) * 2).as_nanos() as u64
-    }
-
-    fn ask_driver(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
-        self.calls.begin(now)?;
-        let answer = self.answer(question, now, reading)?;
-        self.calls.end()?;
-        Ok(answer)
     }
 
     fn answer(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {

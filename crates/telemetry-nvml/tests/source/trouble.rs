@@ -99,18 +99,6 @@ fn a_failure_that_passes_leaves_the_last_answer_standing_and_one_that_lasts_does
 }
 
 #[test]
-fn what_a_lost_device_said_stands_as_it_was() {
-    let (machine, mut gpu) = one(Board::H100);
-    gpu.ask_all();
-    let before = gpu.reading.metrics;
-    machine.play(&Scenario::new().device(Board::H100).fails("nvmlDevice*", Code::UNKNOWN));
-    for name in ["utilization", "sensors", "memory", "nvlink"] {
-        assert!(matches!(gpu.try_ask(name), Err(DeviceError::Lost(_))), "{name}");
-    }
-    assert_eq!(gpu.reading.metrics, before);
-}
-
-#[test]
 fn a_handle_that_is_refused_is_looked_up_anew() {
     let scenario = Scenario::new().device(Device::h100().uuid("GPU-7"));
     let machine = Machine::new(&scenario);
