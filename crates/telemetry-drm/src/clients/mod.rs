@@ -1,0 +1,1 @@
+//! Who uses the cards: clients from `/proc/PID/fdinfo` and kfd.
