@@ -4,9 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use gpu_types::GpuMeta;
-use map_reader::{BridgeState, DeviceState, Error, Freshness, Metric, Reader, Snapshot, boottime_now_ns, default_max_age, sample_age};
+use map_reader::{
+    BridgeState, DevicePhase, DeviceState, Error, Freshness, Metric, Reader, Snapshot, boottime_now_ns, default_max_age, sample_age,
+};
 
-use crate::Selection;
+use crate::{Selection, decode};
 
 /// What the maps held at one moment.
 #[derive(Debug, Clone)]
@@ -17,6 +19,8 @@ pub struct Capture {
     pub boottime_ns: u64,
     /// `gpu_meta`, also where it is not wanted.
     meta: Option<GpuMeta>,
+    /// The devices that are wanted; none stands for all.
+    wanted: Vec<u32>,
 }
 
 impl Capture {
@@ -29,7 +33,7 @@ impl Capture {
         let boottime_ns = boottime_now_ns()?;
         let meta = snapshot.meta.as_ref().ok().copied();
         selection.apply(&mut snapshot);
-        Ok(Self { snapshot, boottime_ns, meta })
+        Ok(Self { snapshot, boottime_ns, meta, wanted: selection.devices.clone() })
     }
 
     /// What the bridge says of itself; `None` without its map, and when that is another bridge's than `gpu_meta`.
@@ -51,6 +55,19 @@ impl Capture {
     #[must_use]
     pub fn reports(&self, index: u32, metric: Metric) -> bool {
         self.device_state(index).is_none_or(|device| device.reports(metric))
+    }
+
+    /// The vendor's name of device `index`; `None` where the bridge does not say, or the vendor is none that this version knows.
+    #[must_use]
+    pub fn vendor(&self, index: u32) -> Option<&'static str> {
+        self.device_state(index).and_then(|device| decode::vendor(device.record().vendor_id))
+    }
+
+    /// The devices that do not answer and whose slots are therefore empty, as far as they are wanted.
+    pub fn lost(&self) -> impl Iterator<Item = u32> {
+        let devices = self.state().into_iter().flat_map(BridgeState::devices);
+        let lost = devices.filter(|device| device.phase() == DevicePhase::Lost).map(|device| device.index());
+        lost.filter(|&index| self.wanted.is_empty() || self.wanted.contains(&index))
     }
 
     /// How old the newest round is, against the larger of a second and three poll intervals; `None` without `gpu_meta`.

@@ -210,6 +210,7 @@ struct Device<'a> {
     pci_bus_id: Option<String>,
     name: Option<String>,
     vendor_id: Option<u32>,
+    vendor: Option<&'static str>,
     state: Option<&'a str>,
     timestamp_ns: u64,
     sample_age_ns: Option<u64>,
@@ -239,12 +240,14 @@ impl Device<'_> {
     fn new(capture: &Capture, &(index, ref record): &(u32, GpuDeviceMetrics)) -> Self {
         let reported = Reported { capture, index };
         let described = capture.device_state(index);
+        let vendor_id = described.map(|device| device.record().vendor_id).filter(|&id| id != 0);
         Self {
             index,
             uuid: described.and_then(|device| known(device.uuid())),
             pci_bus_id: described.and_then(|device| known(device.pci_bus_id())),
             name: described.and_then(|device| known(device.name())),
-            vendor_id: described.map(|device| device.record().vendor_id).filter(|&id| id != 0),
+            vendor_id,
+            vendor: vendor_id.and_then(decode::vendor),
             state: described.map(|device| match device.phase() {
                 DevicePhase::Absent => "absent",
                 DevicePhase::Answering => "answering",

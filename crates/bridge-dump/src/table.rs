@@ -41,6 +41,7 @@ fn headline(capture: &Capture) -> String {
     }
     parts.extend(state.poll_interval().map(|interval| format!("every {}", units::age(interval))));
     parts.extend(Some(state.driver_version()).filter(|version| !version.is_empty()).map(|version| format!("driver {version}")));
+    parts.extend(capture.lost().map(|index| format!("GPU {index} LOST")));
     parts.join(" · ")
 }
 
@@ -84,6 +85,7 @@ fn device_grid(capture: &Capture, devices: &[(u32, GpuDeviceMetrics)]) -> Grid {
         let show = |metric, text: String| or_dash(capture.reports(index, metric).then_some(text));
         vec![
             index.to_string(),
+            or_dash(capture.vendor(index).map(Into::into)),
             or_dash(described.map(|device| printable(&device.name()))),
             or_dash(described.map(|device| device.phase().to_string())),
             show(Metric::SmUtilPct, percent(record.sm_util_pct)),
@@ -110,6 +112,7 @@ fn device_grid(capture: &Capture, devices: &[(u32, GpuDeviceMetrics)]) -> Grid {
     Grid {
         headings: vec![
             "GPU",
+            "VENDOR",
             "NAME",
             "STATE",
             "SM",
@@ -129,7 +132,7 @@ fn device_grid(capture: &Capture, devices: &[(u32, GpuDeviceMetrics)]) -> Grid {
             "THROTTLED BY",
             "AGE",
         ],
-        left: &[1, 2, 16, 17],
+        left: &[1, 2, 3, 17, 18],
         rows: devices.iter().map(row).collect(),
     }
 }

@@ -2,7 +2,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, dead_code, unreachable_pub, missing_docs, reason = "test code")]
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,6 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+use tempfile::TempDir;
 use test_support::{WAIT, until};
 
 #[path = "../../map-reader/tests/support/mod.rs"]
@@ -43,7 +45,7 @@ fn window(columns: u16, rows: u16) -> Winsize {
 }
 
 /// The program on a terminal of its own: both ends of that, and the modes that it had.
-fn start(dir: &Path, columns: u16, rows: u16, arguments: &[&str], no_color: &str) -> (Child, File, OwnedFd, Termios) {
+fn start(dir: &Path, columns: u16, rows: u16, arguments: &[&str], environment: &[(&str, &OsStr)]) -> (Child, File, OwnedFd, Termios) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
@@ -56,7 +58,7 @@ fn start(dir: &Path, columns: u16, rows: u16, arguments: &[&str], no_color: &str
         .args(["--ctty", env!("CARGO_BIN_EXE_bridge-dump"), "--watch=50ms", "--pin-dir"])
         .arg(dir)
         .args(arguments)
-        .env("NO_COLOR", no_color)
+        .envs(environment.iter().copied())
         .stdin(line.try_clone().unwrap())
         .stdout(line.try_clone().unwrap())
         .stderr(line.try_clone().unwrap())
@@ -67,7 +69,11 @@ fn start(dir: &Path, columns: u16, rows: u16, arguments: &[&str], no_color: &str
 
 impl Screen {
     fn open(dir: &Path, columns: u16, rows: u16, arguments: &[&str], no_color: &str) -> Self {
-        let (child, terminal, line, before) = start(dir, columns, rows, arguments, no_color);
+        Self::open_in(dir, columns, rows, arguments, &[("NO_COLOR", no_color.as_ref())])
+    }
+
+    fn open_in(dir: &Path, columns: u16, rows: u16, arguments: &[&str], environment: &[(&str, &OsStr)]) -> Self {
+        let (child, terminal, line, before) = start(dir, columns, rows, arguments, environment);
         let emulator = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let (mut output, sink) = (terminal.try_clone().unwrap(), Arc::clone(&emulator));
         thread::spawn(move || {
@@ -159,7 +165,7 @@ impl Sleeper {
     fn start() -> Self {
         let sleeper = Self(Command::new("sleep").arg("1234").spawn().unwrap());
         // Until then it is still this program.
-        until(WAIT, || std::fs::read(format!("/proc/{}/cmdline", sleeper.0.id())).unwrap().starts_with(b"sleep").then_some(())).unwrap();
+        until(WAIT, || fs::read(format!("/proc/{}/cmdline", sleeper.0.id())).unwrap().starts_with(b"sleep").then_some(())).unwrap();
         sleeper
     }
 
@@ -365,11 +371,53 @@ fn the_terminal_is_as_before_after_every_signal_and_interrupt() {
     assert_eq!(screen.wait_for_end().code(), Some(0), "the interrupt key");
 }
 
+/// Stands before the C library's function, and fails once the file is there: the standard library, which trusts that clock, panics.
+const FAILING_CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	const char *file = getenv("CLOCK_FAILS_WITH");
+
+	if (clock == CLOCK_MONOTONIC && file && access(file, F_OK) == 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	return syscall(SYS_clock_gettime, clock, now);
+}
+"#;
+
+#[test]
+fn the_terminal_is_as_before_after_a_panic_and_shows_its_message() {
+    let folder = TempDir::with_prefix("failing-clock-").unwrap();
+    let [source, library, trigger] = ["clock.c", "clock.so", "now"].map(|name| folder.path().join(name));
+    fs::write(&source, FAILING_CLOCK).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).args([&library, &source]).status();
+    assert!(built.expect("a C compiler").success());
+
+    let (pins, maps) = PinDir::full();
+    publish(&maps, 1, 1);
+    let environment = [("LD_PRELOAD", library.as_os_str()), ("CLOCK_FAILS_WITH", trigger.as_os_str()), ("RUST_BACKTRACE", "0".as_ref())];
+    let screen = Screen::open_in(pins.path(), 80, 24, &[], &environment);
+    screen.wait_for_text("NVIDIA H100");
+    assert!(screen.emulator.lock().unwrap().screen().alternate_screen());
+    fs::write(&trigger, "").unwrap();
+    let emulator = Arc::clone(&screen.emulator);
+    assert_eq!(screen.wait_for_end().code(), Some(101), "the exit status of a panic");
+    let shown = until(WAIT, || Some(emulator.lock().unwrap().screen().contents()).filter(|text| text.contains("panicked at")));
+    assert!(shown.is_some_and(|text| !text.contains("NVIDIA H100")), "{}", emulator.lock().unwrap().screen().contents());
+}
+
 #[test]
 fn it_ends_with_its_terminal() {
     let (pins, maps) = PinDir::full();
     publish(&maps, 1, 1);
-    let (mut child, mut terminal, line, _) = start(pins.path(), 80, 24, &[], "");
+    let (mut child, mut terminal, line, _) = start(pins.path(), 80, 24, &[], &[]);
     let mut emulator = vt100::Parser::new(24, 80, 0);
     let mut bytes = [0; 4096];
     while !emulator.screen().contents().contains("NVIDIA H100") {
@@ -409,6 +457,35 @@ fn data_that_must_not_be_believed_is_called_so() {
     let meta = pins.create(&gpu_types::maps::META);
     put(&meta, 0u32, GpuMeta { last_update_boottime_ns: boottime_now_ns().unwrap() + HOUR_NS, helper_pid: BRIDGE, ..Default::default() });
     screen.wait_for_text("fresh, 0 ms old");
+}
+
+#[test]
+fn each_device_has_its_vendor_once_and_one_that_is_lost_is_named() {
+    let (pins, maps) = PinDir::full();
+    publish(&maps, 3, 1);
+    let mut state = GpuBridgeState { version: 1, phase: 1, source: 1, n_devices: 3, helper_pid: BRIDGE, ..Default::default() };
+    for (index, (name, vendor_id, phase)) in
+        [("NVIDIA H100", 0x10de, 1), ("Instinct", 0x1002, 1), ("Arc", 0x8086, 3)].into_iter().enumerate()
+    {
+        let described = &mut state.devices[index];
+        described.name[..name.len()].copy_from_slice(name.as_bytes());
+        // Nothing but its utilization.
+        (described.vendor_id, described.phase, described.metrics_present) = (vendor_id, phase, 0b11);
+    }
+    put(&maps.state, 0u32, state);
+    put(&maps.device, 2u32, GpuDeviceMetrics::default());
+    let screen = Screen::open(pins.path(), 80, 24, &[], "1");
+    screen.wait_for_text("q quit");
+    let lines = screen.lines();
+    assert_eq!(lines[1], "publishing · source real · 2 GPUs · 0 processes · GPU 2 lost");
+    assert_eq!((lines[2].as_str(), lines[5].as_str()), ("GPU 0 NVIDIA H100", "GPU 1 AMD Instinct"));
+    let absent = |line: &str| line.split(char::is_whitespace).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    assert!(absent(&lines[6]).starts_with("sm 50 % █████·····") && absent(&lines[6]).contains(" mem - "), "{lines:#?}");
+    assert_eq!(absent(&lines[7]), "temp - power - pcie - nvlink -", "what is not reported is not 0");
+    drop(screen);
+    let screen = Screen::open(pins.path(), 80, 24, &["--device=0"], "1");
+    screen.wait_for_text("publishing · source real · 1 GPU · 0 processes");
+    assert!(!screen.lines()[1].contains("lost"), "nobody asked for it");
 }
 
 #[test]

@@ -149,6 +149,7 @@ fn a_document_has_exact_numbers_words_for_codes_and_null_for_what_is_not_known()
     assert_eq!(first["throttle_reasons"], json!({"code": 0x24_u64 | 1 << 40, "names": ["sw_power_cap", "sw_thermal_slowdown", "bit_40"]}));
     assert_eq!(first["compute_mode"], json!({"code": 3, "name": "exclusive_process"}));
     assert_eq!((&first["uuid"], &first["pci_bus_id"], &first["state"]), (&json!("GPU-0"), &Value::Null, &json!("answering")));
+    assert_eq!((&first["vendor_id"], &first["vendor"]), (&json!(0x10de), &json!("NVIDIA")));
     assert_eq!((&first["nvlink_tx_kbps"], &first["fan_speed_pct"]), (&json!(0), &json!(30)), "0 that is reported");
     for absent in ["throttle_reasons", "nvlink_tx_kbps", "nvlink_rx_kbps", "fan_speed_pct"] {
         assert_eq!(second[absent], Value::Null, "{absent} is not reported");
@@ -258,10 +259,10 @@ fn the_table_has_units_and_words() {
         "{out}"
     );
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-    assert!(lines[2].starts_with("GPU  NAME"), "{out}");
+    assert!(lines[2].starts_with("GPU  VENDOR  NAME"), "{out}");
     let first = words(lines[3]);
     assert!(
-        first.starts_with("0 NVIDIA H100 80GB HBM3 answering 71 % 0 % 12.0 GiB 80.0 GiB 64 °C 412 W 0 MHz 1.2 GB/s 0 kB/s 0 kB/s"),
+        first.starts_with("0 NVIDIA NVIDIA H100 80GB HBM3 answering 71 % 0 % 12.0 GiB 80.0 GiB 64 °C 412 W 0 MHz 1.2 GB/s 0 kB/s 0 kB/s"),
         "{out}"
     );
     assert!(first.contains("30 % exclusive_process sw_power_cap,sw_thermal_slowdown,bit_40 "), "{out}");
@@ -270,6 +271,43 @@ fn the_table_has_units_and_words() {
     assert_eq!(words(lines[9]), "1003 1 1.0 GiB - - -", "{out}");
     write_meta(&maps, 1);
     assert!(run(pins.path(), &["--output=table"]).1.starts_with("STALE ("));
+}
+
+#[test]
+fn a_device_of_any_vendor_shows_what_it_reports_and_nothing_that_it_does_not() {
+    let (pins, maps) = PinDir::full();
+    let record = GpuDeviceMetrics { timestamp_ns: 1, sm_util_pct: 0, ..Default::default() };
+    let mut state = GpuBridgeState { version: 1, phase: 1, source: 1, n_devices: 4, helper_pid: BRIDGE, ..Default::default() };
+    for (index, vendor_id) in [(0, 0x1002), (1, 0x8086), (2, 0x1234), (3, 0x1002)] {
+        // Its utilization, which is 0, and nothing else; the last one does not answer.
+        let device = &mut state.devices[index];
+        (device.vendor_id, device.metrics_present, device.phase) = (vendor_id, 0b11, if index == 3 { 3 } else { 1 });
+        if index != 3 {
+            put(&maps.device, index as u32, record);
+        }
+    }
+    put(&maps.state, 0u32, state);
+    write_meta(&maps, boottime_now_ns().unwrap());
+
+    let (_, document) = document(pins.path(), &[]);
+    let devices = document["devices"].as_array().unwrap();
+    let vendors: Vec<_> = devices.iter().map(|device| (&device["vendor"], &device["vendor_id"])).collect();
+    let expected = [(json!("AMD"), json!(0x1002)), (json!("Intel"), json!(0x8086)), (Value::Null, json!(0x1234))];
+    assert_eq!(vendors, expected.iter().map(|(name, id)| (name, id)).collect::<Vec<_>>());
+    // Every metric of the record is told from 0.
+    let known = ["index", "vendor", "vendor_id", "state", "timestamp_ns", "sample_age_ns", "sm_util_pct"];
+    let null = |name: &str, value: &Value| known.contains(&name) || value.is_null();
+    assert_eq!(devices[0]["sm_util_pct"], 0);
+    assert!(devices[0].as_object().unwrap().iter().all(|(name, value)| null(name, value)), "{:#}", devices[0]);
+
+    let out = run(pins.path(), &["--output=table"]).1;
+    let words = |line: usize| out.lines().nth(line).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert!(out.lines().next().unwrap().ends_with(" · GPU 3 LOST"), "{out}");
+    let row = words(3);
+    assert_eq!(row[..6], ["0", "AMD", "-", "answering", "0", "%"], "{out}");
+    // But the age, last.
+    assert!(row[6..].split_last().is_some_and(|(_, metrics)| metrics.len() >= 14 && metrics.iter().all(|metric| metric == "-")), "{out}");
+    assert_eq!((&words(4)[1], &words(5)[1]), (&"Intel".to_owned(), &"-".to_owned()), "{out}");
 }
 
 /// A running `--follow` and its lines as they come.

@@ -105,6 +105,7 @@ fn status(capture: &Capture) -> String {
     let snapshot = &capture.snapshot;
     parts.extend(snapshot.devices.as_ref().ok().map(|devices| count(devices.len(), "GPU")));
     parts.extend(snapshot.processes.as_ref().ok().map(|processes| count(processes.len(), "process").replace("processs", "processes")));
+    parts.extend(capture.lost().map(|index| format!("GPU {index} lost")));
     if snapshot.consistency != Consistency::Verified {
         parts.push("rounds may be mixed".to_owned());
     }
@@ -131,6 +132,11 @@ fn device_lines(app: &App, width: usize, room: usize) -> Vec<Line<'static>> {
 fn title(capture: &Capture, index: u32) -> (String, Option<String>) {
     let described = capture.device_state(index);
     let name = described.map_or_else(String::new, |device| printable(&device.name()));
+    // Not every driver says whose its GPU is.
+    let name = match capture.vendor(index) {
+        Some(vendor) if !name.contains(vendor) => format!("{vendor} {name}"),
+        _ => name,
+    };
     let trouble = described.filter(|device| device.phase() != DevicePhase::Answering).map(|device| device.phase().to_string());
     (name, trouble)
 }
