@@ -43,10 +43,13 @@ Examples:
       say in one line, and by the exit status, whether what they hold may be believed
 
 Signals:
-  SIGINT, SIGTERM  empty and unpin the maps (unless --keep-pins) and end within a second;
-                   a second one ends the program at once
-  SIGUSR1          let go of the driver, for replacing it or resetting a GPU; the maps are empty
-  SIGUSR2          take the driver up again
+  SIGINT, SIGTERM, SIGHUP
+      empty and unpin the maps (unless --keep-pins) and end within a second; a second one ends the
+      program at once; SIGHUP has no effect under nohup
+  SIGUSR1
+      let go of the driver, for replacing it or resetting a GPU; the maps are empty
+  SIGUSR2
+      take the driver up again
 
 Exit status:
   0  ended as asked
@@ -328,6 +331,8 @@ fn usage(error: &clap::Error) -> UsageError {
     let flag = flag.split([' ', '[', '=']).next().unwrap_or_default().to_owned();
     let problem = match (std::error::Error::source(error), string(ContextKind::ValidValue)) {
         (Some(source), _) => source.to_string(),
+        // clap does not list what it takes for another.
+        (None, Some(values)) if flag == "--log-level" => format!("accepted: {values}, warning"),
         (None, Some(values)) => format!("accepted: {values}"),
         (None, None) => "not accepted".to_owned(),
     };

@@ -53,7 +53,7 @@ fn obstacle_to_maps(pin_dir: &Path, may_use_bpf: bool) -> Option<String> {
         return Some("this process has neither CAP_BPF nor CAP_SYS_ADMIN".to_owned());
     }
     match access(at, AccessFlags::W_OK | AccessFlags::X_OK) {
-        Err(Errno::EACCES) => Some(format!("user {} may not write in {}", geteuid(), at.display())),
+        Err(Errno::EACCES) if at.is_dir() => Some(format!("user {} may not write in {}", geteuid(), at.display())),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
-//! Signals: SIGINT and SIGTERM stop the bridge, SIGUSR1 and SIGUSR2 have it let go of the driver and take it up again.
+//! Signals: SIGINT, SIGTERM and SIGHUP stop the bridge, SIGUSR1 and SIGUSR2 have it let go of the driver and take it up again.
 
 use std::{
-    io,
+    fs, io,
     os::fd::AsFd,
     sync::mpsc,
     thread::{self, JoinHandle},
@@ -29,7 +29,7 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// What a signal asks the bridge for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// To empty its maps and end (SIGINT, SIGTERM).
+    /// To empty its maps and end (SIGINT, SIGTERM, and SIGHUP unless nohup had it ignored).
     Stop,
     /// To let go of the driver (SIGUSR1).
     Release,
@@ -48,12 +48,16 @@ impl Signals {
     /// # Errors
     /// When the process has no free file descriptor.
     pub fn block() -> io::Result<Self> {
-        let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2]);
+        let mut set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2]);
+        // A closed terminal must not leave pins behind. Where it is to be outlived, the signal comes ignored; blocked, it would arrive all the same.
+        if !is_ignored(Signal::SIGHUP) {
+            set.add(Signal::SIGHUP);
+        }
         set.thread_block()?;
         Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
     }
 
-    /// Starts the thread `signals`, which hands what the signals ask for to `ask`. After [`Request::Stop`], a second SIGINT or SIGTERM, or
+    /// Starts the thread `signals`, which hands what the signals ask for to `ask`. After [`Request::Stop`], a second signal to stop, or
     /// `grace`, calls `end` with an exit status: 128 and the signal's number, or 1. `end` does not return in a real program. The
     /// thread is abandoned when the bridge ends in time.
     ///
@@ -126,6 +130,13 @@ impl Signals {
             }
         }
     }
+}
+
+/// Whether this process was started with `signal` ignored. What cannot be read counts as not ignored.
+fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal as i32 - 1) & 1 == 1)
 }
 
 fn broken(error: Errno, deadline: Option<Instant>) -> Option<Signal> {
@@ -204,6 +215,7 @@ mod tests {
         check(Signal::SIGTERM, Signal::SIGTERM, 143);
         check(Signal::SIGTERM, Signal::SIGINT, 130);
         check(Signal::SIGINT, Signal::SIGTERM, 143);
+        check(Signal::SIGHUP, Signal::SIGTERM, 143);
     }
 
     #[test]

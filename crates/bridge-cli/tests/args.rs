@@ -181,7 +181,7 @@ fn bad_values_are_refused_with_the_flag_the_value_and_what_is_accepted() {
     check_refused(&["--mode=REAL"], &["--mode", "\"REAL\"", "auto, real, mock"]);
     check_refused(&["--mode="], &["--mode", "\"\"", "auto, real, mock"]);
     check_refused(&["--mode=rael"], &["did you mean real?"]);
-    check_refused(&["--log-level=loud"], &["--log-level", "\"loud\"", "debug, info, warn, error"]);
+    check_refused(&["--log-level=loud"], &["--log-level", "\"loud\"", "debug, info, warn, error, warning"]);
     check_refused(&["--log-level=trace"], &["--log-level", "debug, info, warn, error"]);
     for value in ["-5s", "0", "0s", "-1ns"] {
         for form in forms("poll-interval", value) {

@@ -119,7 +119,7 @@ fn check_log_line(line: &str) {
 
 #[test]
 fn a_signal_empties_and_unpins_the_maps_and_ends_with_status_0() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let bpffs = Bpffs::mount();
         let daemon = Daemon::start(bpffs.path(), &[]).publishing(bpffs.path());
         daemon.signal(signal);
@@ -129,6 +129,20 @@ fn a_signal_empties_and_unpins_the_maps_and_ends_with_status_0() {
         assert_eq!(bpffs.pins(), Vec::<String>::new(), "{signal}");
         assert!(log.contains(&format!("{signal} received")), "{log}");
     }
+}
+
+#[test]
+fn under_nohup_a_closed_terminal_is_outlived() {
+    let bpffs = Bpffs::mount();
+    let mut nohup = Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_gpu-ebpf-bridge")).arg("--mode=mock").arg("--pin-dir").arg(bpffs.path());
+    let daemon = Daemon::spawn(&mut nohup).publishing(bpffs.path());
+    daemon.signal(Signal::SIGHUP);
+    thread::sleep(Duration::from_millis(300));
+    daemon.signal(Signal::SIGTERM);
+    let (status, log) = daemon.end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("SIGTERM received") && !log.contains("SIGHUP"), "{log}");
 }
 
 #[test]

@@ -227,7 +227,7 @@ impl Outlet {
             self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
         }
         match self.publisher.publish(&self.builder.records) {
-            Ok(published) => log::trace!("{published:?}"),
+            Ok(published) => log::debug!("{published:?}"),
             Err(error) => {
                 let phase = number(self.phase);
                 self.publisher.set_state(|state| state.phase = phase);

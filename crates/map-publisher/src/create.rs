@@ -52,10 +52,10 @@ fn raise_memlock() -> bool {
     raised
 }
 
-/// libbpf prints to stderr by itself; from now on, in the whole process, it logs at debug level.
+/// libbpf prints to stderr by itself; from now on, in the whole process, it logs at debug level, without its own two hundred lines for debugging.
 pub(crate) fn route_libbpf_output() {
     static ROUTED: Once = Once::new();
     ROUTED.call_once(|| {
-        libbpf_rs::set_print(Some((PrintLevel::Debug, |_level, text| debug!(target: "libbpf", "{}", text.trim_end()))));
+        libbpf_rs::set_print(Some((PrintLevel::Info, |_level, text| debug!(target: "libbpf", "{}", text.trim_end()))));
     });
 }

@@ -88,6 +88,9 @@ fn ensure(dir: &Path) -> Result<Vec<PathBuf>, PublishError> {
     let on_bpffs = is_bpffs(existing).map_err(|source| failed("look at", existing, source))?;
     let missing: Vec<&Path> = dir.ancestors().take_while(|ancestor| or_here(ancestor) != existing).collect();
     if !on_bpffs {
+        if missing.is_empty() && !existing.is_dir() {
+            return Err(failed("use", existing, Errno::ENOTDIR.into()));
+        }
         return Err(match missing.is_empty() {
             true => PublishError::NotBpffs { map: maps::MAPS[0].name, dir: dir.to_owned() },
             false => PublishError::MissingDirectory { map: maps::MAPS[0].name, dir: dir.to_owned(), ancestor: existing.to_owned() },
@@ -140,8 +143,8 @@ fn is_missing(path: &Path) -> bool {
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => {
             let dotted = path.file_name().is_some_and(|name| name.as_bytes().contains(&b'.'));
-            let parent = path.parent().map(or_here);
-            error.raw_os_error() == Some(Errno::EPERM as i32) && dotted && parent.is_some_and(|parent| matches!(is_bpffs(parent), Ok(true)))
+            let Some(parent) = path.parent().map(or_here) else { return false };
+            error.raw_os_error() == Some(Errno::EPERM as i32) && (dotted && matches!(is_bpffs(parent), Ok(true)) || is_missing(parent))
         }
     }
 }

@@ -109,8 +109,8 @@ const BRIDGE: &[Section] = &[
         "SIGNALS",
         &[
             (
-                "SIGINT, SIGTERM",
-                "Empty and unpin the maps (unless --keep-pins) and end within a second; a second one ends the program at once.",
+                "SIGINT, SIGTERM, SIGHUP",
+                "Empty and unpin the maps (unless --keep-pins) and end within a second; a second one ends the program at once. SIGHUP has no effect under nohup.",
             ),
             ("SIGUSR1", "Let go of the driver, for replacing it or resetting a GPU; the maps are empty."),
             ("SIGUSR2", "Take the driver up again."),
@@ -124,7 +124,7 @@ const BRIDGE: &[Section] = &[
             ("2", "The command line cannot be used; nothing was touched."),
             ("3", "With --health: stale; the bridge is gone, stuck or waiting for a driver."),
             ("4", "With --health: there are no maps."),
-            ("130, 143", "Ended at once by a second SIGINT or SIGTERM."),
+            ("129, 130, 143", "Ended at once by a second SIGHUP, SIGINT or SIGTERM."),
         ],
     ),
     (

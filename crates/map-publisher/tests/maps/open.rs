@@ -117,9 +117,20 @@ fn a_way_that_leads_off_the_bpffs_creates_nothing_there() {
 #[test]
 fn a_dotted_name_is_refused_with_the_reason() {
     let bpffs = Bpffs::mount();
-    let text = refusal(&bpffs.path().join("a/v1.2"));
-    assert!(text.ends_with("a BPF file system takes no names with a dot, as in \"v1.2\""), "{text}");
-    assert!(bpffs.pins().is_empty());
+    for dir in ["a/v1.2", "v1.2/a", "v1.2/a/b"] {
+        let text = refusal(&bpffs.path().join(dir));
+        assert!(text.ends_with("a BPF file system takes no names with a dot, as in \"v1.2\""), "{text}");
+        assert!(bpffs.pins().is_empty());
+    }
+}
+
+#[test]
+fn a_file_is_no_pin_directory() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for dir in [file.path(), &file.path().join("sub")] {
+        let text = refusal(dir);
+        assert!(text.ends_with("Not a directory (os error 20)") && !text.contains("mount -t bpf"), "{text}");
+    }
 }
 
 #[test]
