@@ -4,7 +4,9 @@
 //! library, opens nothing below `/dev/dri`, and leaves a GPU that sleeps asleep. What is published for which driver, and what is absent,
 //! docs/vendors.md tells to users.
 
+mod card;
 mod clients;
 mod source;
+mod sysfs;
 
 pub use source::{DrmOptions, DrmSource};
