@@ -8,6 +8,7 @@ pub mod cadence;
 pub mod clock;
 mod control;
 mod error;
+mod grid;
 mod lane;
 mod life;
 mod limits;

@@ -10,11 +10,14 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::{DeviceReading, Round};
 
-/// When the ticks are: absolute deadlines on the monotonic clock, counted from 0.
+/// When the ticks are: absolute deadlines on the monotonic clock, counted from 0. The first is at the epoch, whenever that is; the others are a whole
+/// number of intervals after a moment that lies `lead` before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     pub(super) epoch: Instant,
     pub(super) interval: Duration,
+    /// Less than an interval.
+    pub(super) lead: Duration,
 }
 
 /// How long the first round waits for every lane: first answers take longer, and a first picture ought to be whole.
@@ -27,7 +30,7 @@ impl Schedule {
     /// When `tick` begins.
     pub(super) fn start(&self, tick: u64) -> Instant {
         let nanos = (self.interval.as_nanos() as u64).saturating_mul(tick);
-        self.epoch + Duration::from_nanos(nanos)
+        self.epoch + Duration::from_nanos(nanos).saturating_sub(self.lead)
     }
 
     /// Until when a round waits for lanes that are late.
@@ -38,7 +41,7 @@ impl Schedule {
 
     /// The first tick that begins after `now`: what was missed is skipped, not made up.
     pub(super) fn next_tick(&self, now: Instant) -> u64 {
-        let passed = now.saturating_duration_since(self.epoch).as_nanos();
+        let passed = (now.saturating_duration_since(self.epoch) + self.lead).as_nanos();
         (passed / self.interval.as_nanos().max(1)) as u64 + 1
     }
 }
@@ -215,7 +218,7 @@ mod tests {
         fn new(lanes: u32) -> Self {
             let epoch = Instant::now();
             let devices = (0..lanes).map(|index| DeviceReading { index, ..DeviceReading::default() }).collect();
-            let board = Board::new(Schedule { epoch, interval: INTERVAL }, devices).unwrap();
+            let board = Board::new(Schedule { epoch, interval: INTERVAL, lead: Duration::ZERO }, devices).unwrap();
             Self { board, epoch, round: Round::default() }
         }
 
@@ -333,8 +336,18 @@ mod tests {
 
     #[test]
     fn missed_ticks_are_skipped_by_the_schedule() {
-        let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL };
+        let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL, lead: Duration::ZERO };
         assert_eq!(schedule.next_tick(schedule.epoch), 1);
         assert_eq!(schedule.next_tick(schedule.epoch + Duration::from_millis(730)), 8);
+    }
+
+    #[test]
+    fn the_first_tick_is_at_once_and_the_others_are_where_the_intervals_are() {
+        let epoch = Instant::now();
+        let schedule = Schedule { epoch, interval: INTERVAL, lead: Duration::from_millis(70) };
+        let at = [0, 1, 2].map(|tick| (schedule.start(tick) - epoch).as_millis());
+        assert_eq!(at, [0, 30, 130]);
+        assert_eq!([0, 29, 30, 129, 130].map(|ms| schedule.next_tick(epoch + Duration::from_millis(ms))), [1, 1, 2, 2, 3]);
+        assert_eq!(schedule.round_deadline(0), epoch + FIRST_GRACE);
     }
 }

@@ -289,7 +289,7 @@ mod tests {
                 Lane::new(Box::new(device), INTERVAL, false)
             });
             let lanes: Vec<_> = lanes.collect();
-            let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL };
+            let schedule = Schedule { epoch: Instant::now(), interval: INTERVAL, lead: Duration::ZERO };
             let board = Arc::new(Board::new(schedule, vec![DeviceReading::default(); devices as usize]).unwrap());
             let crew = Crew::start(lanes, schedule, Arc::clone(&board), Arc::new(SystemClock)).unwrap();
             Self { behaviours, board, crew, round: Round::default() }

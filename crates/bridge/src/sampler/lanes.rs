@@ -14,7 +14,7 @@ use super::{
     board::{Board, Schedule},
     crew::Crew,
 };
-use crate::{SamplerError, clock::Clock, lane::Lane};
+use crate::{SamplerError, clock::Clock, grid, lane::Lane};
 
 /// How long an ending sampler waits for its lanes; one that hangs in its source is left behind.
 const END_LIMIT: Duration = Duration::from_millis(100);
@@ -73,7 +73,8 @@ impl LaneSampler {
             }
             Err(error) => (Err(error), Vec::new()),
         };
-        let schedule = Schedule { epoch: Instant::now(), interval: poll_interval };
+        let (epoch, lead) = grid::place(poll_interval);
+        let schedule = Schedule { epoch, interval: poll_interval, lead };
         let slots = devices.iter().map(|device| DeviceReading::of(device.identity())).collect();
         let board =
             Board::new(schedule, slots).map_err(|errno| SamplerError::Io { doing: "make an event descriptor", source: errno.into() })?;
