@@ -139,6 +139,7 @@ struct gpu_bridge_state {
 	__u64 rounds;               /* published since start */
 	__u64 late_ticks;
 	__u64 skipped_ticks;
+	__u64 alive_boottime_ns;    /* when the bridge's loop last went round: at least once a second, whatever the phase */
 	char driver_version[GPU_BRIDGE_VERSION_LEN];
 	char bridge_version[GPU_BRIDGE_VERSION_LEN];
 	struct gpu_bridge_device devices[GPU_MAX_DEVICES];

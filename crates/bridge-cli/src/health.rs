@@ -15,6 +15,8 @@ use crate::chain;
 
 /// Of another version, not even the time of the last update need mean the same.
 const SCHEMA_VERSION: u32 = 1;
+/// The loop goes round twice a second at least; this leaves room for a machine under load.
+const LONGEST_TURN: Duration = Duration::from_secs(10);
 
 /// What was found out, and the line that says so.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,13 +82,15 @@ pub(crate) fn look(pin_dir: &Path, max_age: Option<Duration>) -> io::Result<Verd
     // Bridges need not have it: then gpu_meta speaks alone.
     let state = reader.state().ok();
     let max_age = max_age.unwrap_or_else(|| default_max_age(state.as_ref().and_then(BridgeState::poll_interval)));
+    // After the maps: a stamp must not be later.
+    let now_boottime_ns = boottime_now_ns()?;
     let facts = Facts {
         schema_version: meta.schema_version,
         devices: meta.n_devices,
         helper_pid: meta.helper_pid,
-        freshness: Freshness::of(&meta, boottime_now_ns()?, max_age),
+        freshness: Freshness::of(&meta, now_boottime_ns, max_age),
         max_age,
-        state: state.as_ref().map(State::of),
+        state: state.as_ref().map(|state| State::of(state, now_boottime_ns)),
     };
     Ok(facts.judge(process::look))
 }
@@ -109,18 +113,21 @@ struct State {
     source: Source,
     helper_pid: u32,
     started_boottime_ns: u64,
+    /// For how long the loop has not gone round.
+    silent: Duration,
     lost: usize,
     late: usize,
 }
 
 impl State {
-    fn of(state: &BridgeState) -> Self {
+    fn of(state: &BridgeState, now_boottime_ns: u64) -> Self {
         let count = |phase| state.devices().filter(|device| device.phase() == phase).count();
         Self {
             phase: state.phase(),
             source: state.source(),
             helper_pid: state.record().helper_pid,
             started_boottime_ns: state.record().started_boottime_ns,
+            silent: Duration::from_nanos(now_boottime_ns.saturating_sub(state.record().alive_boottime_ns)),
             lost: count(DevicePhase::Lost),
             late: count(DevicePhase::Late),
         }
@@ -189,7 +196,12 @@ impl Facts {
             return None;
         }
         match look_at(pid, seen_boottime_ns) {
-            Process::Living => None,
+            Process::Living => match state.map(|state| state.silent) {
+                Some(silent) if silent > LONGEST_TURN => {
+                    Some(format!("the bridge, process {pid}, lives and hangs: its loop has not gone round for {} s", silent.as_secs()))
+                }
+                _ => None,
+            },
             Process::Stopped => Some(format!("the bridge, process {pid}, is suspended")),
             Process::Gone => Some(format!("the bridge, process {pid}, is gone")),
         }

@@ -119,6 +119,7 @@ impl Outlet {
             helper_pid: outlet.helper_pid,
             poll_interval_ns: outlet.poll_interval.as_nanos() as u64,
             started_boottime_ns,
+            alive_boottime_ns: started_boottime_ns,
             bridge_version: text(&outlet.version),
             ..GpuBridgeState::default()
         };
@@ -320,6 +321,8 @@ impl Outlet {
 
     /// The loop goes round.
     pub(crate) fn alive(&mut self) {
+        let now = self.clock.boottime_ns();
+        self.publisher.set_state(|state| state.alive_boottime_ns = now);
         self.observer.alive();
     }
 

@@ -74,6 +74,21 @@ fn a_hanging_device_costs_its_own_slot_only() {
 }
 
 #[test]
+fn the_loop_is_seen_to_go_round_when_nothing_is_published() {
+    let script = Script::new(1);
+    script.change(|state| state.closed = Some("no driver today"));
+    let running = Running::start(&script, WhenUnavailable::Wait);
+    let reader = running.reader();
+    wait_for_phase(&reader, Phase::Idle);
+    for _ in 0..3 {
+        let before = reader.state().unwrap().record().alive_boottime_ns;
+        assert!(before > 0);
+        eventually("a later turn", || (reader.state().unwrap().record().alive_boottime_ns > before).then_some(()));
+    }
+    running.stop().1.unwrap();
+}
+
+#[test]
 fn a_lost_device_is_removed_and_comes_back() {
     let script = Script::new(2);
     let running = Running::start(&script, WhenUnavailable::Fail);

@@ -360,13 +360,15 @@ pub struct GpuBridgeState {
     pub rounds: u64,
     pub late_ticks: u64,
     pub skipped_ticks: u64,
+    /// when the bridge's loop last went round: at least once a second, whatever the phase
+    pub alive_boottime_ns: u64,
     pub driver_version: [u8; 80usize],
     pub bridge_version: [u8; 80usize],
     pub devices: [GpuBridgeDevice; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of GpuBridgeState"][::core::mem::size_of::<GpuBridgeState>() - 4072usize];
+    ["Size of GpuBridgeState"][::core::mem::size_of::<GpuBridgeState>() - 4080usize];
     ["Alignment of GpuBridgeState"][::core::mem::align_of::<GpuBridgeState>() - 8usize];
     [
         "Offset of field: GpuBridgeState::sequence",
@@ -405,14 +407,17 @@ const _: () = {
         "Offset of field: GpuBridgeState::skipped_ticks",
     ][::core::mem::offset_of!(GpuBridgeState, skipped_ticks) - 64usize];
     [
+        "Offset of field: GpuBridgeState::alive_boottime_ns",
+    ][::core::mem::offset_of!(GpuBridgeState, alive_boottime_ns) - 72usize];
+    [
         "Offset of field: GpuBridgeState::driver_version",
-    ][::core::mem::offset_of!(GpuBridgeState, driver_version) - 72usize];
+    ][::core::mem::offset_of!(GpuBridgeState, driver_version) - 80usize];
     [
         "Offset of field: GpuBridgeState::bridge_version",
-    ][::core::mem::offset_of!(GpuBridgeState, bridge_version) - 152usize];
+    ][::core::mem::offset_of!(GpuBridgeState, bridge_version) - 160usize];
     [
         "Offset of field: GpuBridgeState::devices",
-    ][::core::mem::offset_of!(GpuBridgeState, devices) - 232usize];
+    ][::core::mem::offset_of!(GpuBridgeState, devices) - 240usize];
 };
 impl Default for GpuBridgeState {
     fn default() -> Self {

@@ -148,6 +148,7 @@ record!(GpuBridgeState {
     rounds,
     late_ticks,
     skipped_ticks,
+    alive_boottime_ns,
     driver_version,
     bridge_version,
     devices,

@@ -7,7 +7,7 @@ const FRESH: Freshness = Freshness::Fresh { age: Duration::from_millis(43) };
 const STALE: Freshness = Freshness::Stale { age: Duration::from_millis(1_500) };
 
 fn facts(freshness: Freshness, phase: Phase) -> Facts {
-    let state = State { phase, source: Source::Real, helper_pid: 7, started_boottime_ns: 5, lost: 0, late: 0 };
+    let state = State { phase, source: Source::Real, helper_pid: 7, started_boottime_ns: 5, silent: 1_000 * MS, lost: 0, late: 0 };
     Facts { schema_version: 1, devices: 2, helper_pid: 7, freshness, max_age: 1_000 * MS, state: Some(state) }
 }
 
@@ -70,6 +70,20 @@ fn an_idle_bridge_is_healthy_while_it_lives() {
         check(&idle, Process::Stopped, "stale: it had no GPU, and the bridge, process 7, is suspended", 3);
         check(&idle, Process::Gone, "stale: it had no GPU, and the bridge, process 7, is gone", 3);
     }
+}
+
+#[test]
+fn a_loop_that_hangs_is_told_even_where_nothing_is_to_be_published() {
+    let hanging = |phase| {
+        let facts = facts(STALE, phase);
+        let state = facts.state.clone().map(|state| State { silent: 11_000 * MS, ..state });
+        Facts { state, ..facts }
+    };
+    let line = "the bridge, process 7, lives and hangs: its loop has not gone round for 11 s";
+    check(&hanging(Phase::Idle), Process::Living, &format!("stale: it had no GPU, and {line}"), 3);
+    let stale = "stale: the newest round is 1500 ms old, more than 1000 ms";
+    check(&hanging(Phase::Publishing), Process::Living, &format!("{stale}; {line}"), 3);
+    check(&hanging(Phase::Idle), Process::Gone, "stale: it had no GPU, and the bridge, process 7, is gone", 3);
 }
 
 #[test]

@@ -104,7 +104,7 @@ structs! {
         vendor_id: "u32" @ 228,
         metrics_present: "u64" @ 232,
     }
-    "gpu_bridge_state" GpuBridgeState 4072 {
+    "gpu_bridge_state" GpuBridgeState 4080 {
         sequence: "u64" @ 0,
         version: "u32" @ 8,
         phase: "u32" @ 12,
@@ -117,9 +117,10 @@ structs! {
         rounds: "u64" @ 48,
         late_ticks: "u64" @ 56,
         skipped_ticks: "u64" @ 64,
-        driver_version: "char[80]" @ 72,
-        bridge_version: "char[80]" @ 152,
-        devices: "gpu_bridge_device[16]" @ 232,
+        alive_boottime_ns: "u64" @ 72,
+        driver_version: "char[80]" @ 80,
+        bridge_version: "char[80]" @ 160,
+        devices: "gpu_bridge_device[16]" @ 240,
     }
 }
 
@@ -143,7 +144,7 @@ pub(crate) const MAPS: [Map; 5] = [
     Map { name: "gpu_device", kind: "ARRAY", bpf_type: 2, key_type: "u32", key_size: 4, value_type: "gpu_device_metrics", value_size: 128, max_entries: 16, flags: 0 },
     Map { name: "gpu_per_pid", kind: "LRU_HASH", bpf_type: 9, key_type: "u32", key_size: 4, value_type: "gpu_pid_metrics_aggregated", value_size: 32, max_entries: 4096, flags: 0 },
     Map { name: "gpu_per_pid_per_device", kind: "LRU_HASH", bpf_type: 9, key_type: "u64", key_size: 8, value_type: "gpu_pid_metrics", value_size: 40, max_entries: 4096, flags: 0 },
-    Map { name: "gpu_bridge_state", kind: "ARRAY", bpf_type: 2, key_type: "u32", key_size: 4, value_type: "gpu_bridge_state", value_size: 4072, max_entries: 1, flags: 1024 },
+    Map { name: "gpu_bridge_state", kind: "ARRAY", bpf_type: 2, key_type: "u32", key_size: 4, value_type: "gpu_bridge_state", value_size: 4080, max_entries: 1, flags: 1024 },
 ];
 
 fn type_of<S, F>(_: fn(&S) -> &F) -> &'static str {

@@ -29,7 +29,7 @@ fn bpftool_sees_the_five_maps_of_the_contract() {
         ("gpu_device", "array", 4, 128, 16, 0),
         ("gpu_per_pid", "lru_hash", 4, 32, 4096, 0),
         ("gpu_per_pid_per_device", "lru_hash", 8, 40, 4096, 0),
-        ("gpu_bridge_state", "array", 4, 4072, 1, 0x400),
+        ("gpu_bridge_state", "array", 4, 4080, 1, 0x400),
     ] {
         let path = bpffs.path().join(name);
         let shown = bpftool(&["map", "show", "pinned", path.to_str().unwrap()]);
