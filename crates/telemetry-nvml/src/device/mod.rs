@@ -5,6 +5,7 @@ mod late;
 mod nvlink;
 mod pcie;
 mod processes;
+mod scratch;
 mod sensors;
 mod throughput;
 mod turn;
@@ -16,7 +17,8 @@ use telemetry::{Answer, Device, DeviceError, Identity, Now, Probe, Reading};
 
 pub(crate) use self::late::LateDevice;
 use self::{
-    calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, throughput::Throughput, turn::Turnstile, utilization::Utilization,
+    calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, scratch::Scratch, throughput::Throughput, turn::Turnstile,
+    utilization::Utilization,
 };
 use crate::{pure::processes::ListKind, sys::Gpu};
 
@@ -142,7 +144,7 @@ impl NvmlDevice {
     fn try_ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         let (metrics, sampled) = (reading.metrics, reading.sampled);
         self.calls.begin(now)?;
-        let answer = self.answer(QUESTIONS[probe], now, reading)?;
+        let answer = scratch::with(|scratch| self.answer(QUESTIONS[probe], now, reading, scratch))?;
         self.calls.end()?;
         if !self.calls.has_failed() {
             self.sound_ns[probe] = now.boottime_ns;
@@ -158,21 +160,21 @@ impl NvmlDevice {
         FAILURE_HOLD.max(self.period(probe) * 2).as_nanos() as u64
     }
 
-    fn answer(&mut self, question: Question, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+    fn answer(&mut self, question: Question, now: Now, reading: &mut Reading, scratch: &mut Scratch) -> Result<Answer, DeviceError> {
         let Self { calls, .. } = self;
         match question {
-            Question::Utilization => self.utilization.ask(calls, now, reading),
+            Question::Utilization => self.utilization.ask(calls, now, reading, scratch),
             Question::Sensors => sensors::sensors(calls, &mut reading.metrics),
             Question::Memory => sensors::memory(calls, &mut reading.metrics),
             Question::Fan => sensors::fan(calls, &mut reading.metrics),
             Question::Ecc => sensors::ecc(calls, &mut reading.metrics),
             Question::ComputeMode => sensors::compute_mode(calls, &mut reading.metrics),
-            Question::List(kind) => self.processes.ask_list(calls, kind, now, reading),
-            Question::ProcessUtilization => self.processes.ask_utilization(calls, now, reading),
+            Question::List(kind) => self.processes.ask_list(calls, kind, now, reading, scratch),
+            Question::ProcessUtilization => self.processes.ask_utilization(calls, now, reading, &mut scratch.processes),
             Question::PcieCounters => self.pcie.ask(calls, now, &mut reading.metrics),
             Question::PcieThroughput if self.pcie.counters_may_serve() => Ok(Answer::Answered),
             Question::PcieThroughput => self.throughput.ask(calls, self.pcie.limit_kbps(), now, &mut reading.metrics),
-            Question::NvLink => self.nvlink.ask(calls, now, &mut reading.metrics),
+            Question::NvLink => self.nvlink.ask(calls, now, &mut reading.metrics, &mut scratch.fields),
         }
     }
 }

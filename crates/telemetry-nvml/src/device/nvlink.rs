@@ -59,26 +59,34 @@ struct LinkCounters {
     rx: Counter,
 }
 
-type Counts = Vec<(u32, Count, Count)>;
+/// A link's scope, and what both of its counters stand at.
+type LinkCounts = (u32, Count, Count);
 
 impl NvLink {
-    pub(crate) fn ask(&mut self, calls: &mut Calls, now: Now, metrics: &mut Metrics) -> Result<Answer, DeviceError> {
+    /// `asked` is room for the fields.
+    pub(crate) fn ask(
+        &mut self,
+        calls: &mut Calls,
+        now: Now,
+        metrics: &mut Metrics,
+        asked: &mut Vec<Field>,
+    ) -> Result<Answer, DeviceError> {
         if let Self::Unknown = self {
-            *self = discover(calls, now)?;
+            *self = discover(calls, now, asked)?;
         }
         match self {
             // The device did not answer; it is asked again.
             Self::Unknown => Ok(Answer::Answered),
             Self::Absent => Ok(Answer::NotSupported),
-            Self::Counted(links) => links.ask(calls, now, metrics),
+            Self::Counted(links) => links.ask(calls, now, metrics, asked),
         }
     }
 }
 
 /// Finds the fields that this device answers: all links together, else each link's, else each link's of NVLink 5.
-fn discover(calls: &mut Calls, now: Now) -> Result<NvLink, DeviceError> {
-    match calls.ask(Call::NvLinkAll, |gpu| read(gpu, DATA_KIB, &[ALL_LINKS]))? {
-        Outcome::Value(counts) => return Ok(NvLink::Counted(Links::new(Call::NvLinkAll, DATA_KIB, counts, vec![ALL_LINKS], now))),
+fn discover(calls: &mut Calls, now: Now, asked: &mut Vec<Field>) -> Result<NvLink, DeviceError> {
+    match calls.ask(Call::NvLinkAll, |gpu| read(gpu, DATA_KIB, [ALL_LINKS].into_iter(), asked))? {
+        Outcome::Value(()) => return Ok(NvLink::Counted(Links::new(Call::NvLinkAll, DATA_KIB, asked, vec![ALL_LINKS], now))),
         Outcome::Failed(_) => return Ok(NvLink::Unknown),
         Outcome::Never => {}
     }
@@ -92,8 +100,8 @@ fn discover(calls: &mut Calls, now: Now) -> Result<NvLink, DeviceError> {
         return Ok(NvLink::Absent);
     }
     for (call, fields) in [(Call::NvLinkEach, DATA_KIB), (Call::NvLink5, BYTES)] {
-        match calls.ask(call, |gpu| read(gpu, fields, &scopes))? {
-            Outcome::Value(counts) => return Ok(NvLink::Counted(Links::new(call, fields, counts, scopes, now))),
+        match calls.ask(call, |gpu| read(gpu, fields, scopes.iter().copied(), asked))? {
+            Outcome::Value(()) => return Ok(NvLink::Counted(Links::new(call, fields, asked, scopes, now))),
             Outcome::Failed(_) => return Ok(NvLink::Unknown),
             Outcome::Never => {}
         }
@@ -103,14 +111,14 @@ fn discover(calls: &mut Calls, now: Now) -> Result<NvLink, DeviceError> {
 
 impl Links {
     /// Starts from a first reading.
-    fn new(call: Call, fields: Fields, counts: Counts, scopes: Vec<u32>, now: Now) -> Self {
+    fn new(call: Call, fields: Fields, read: &[Field], scopes: Vec<u32>, now: Now) -> Self {
         let mut links = Self { call, fields, counters: Vec::new(), scopes, all_again_ns: now.boottime_ns.saturating_add(ALL_AGAIN_NS) };
-        counts.into_iter().for_each(|count| links.begin(count, now));
+        counts(read).for_each(|count| links.begin(count, now));
         links
     }
 
     /// A link that is up for the first time: it has a rate from the next reading on.
-    fn begin(&mut self, (scope, tx, rx): (u32, Count, Count), now: Now) {
+    fn begin(&mut self, (scope, tx, rx): LinkCounts, now: Now) {
         let mut counters = LinkCounters { scope, tx: Counter::default(), rx: Counter::default() };
         counters.tx.advance(tx, now.boottime_ns, self.scale());
         counters.rx.advance(rx, now.boottime_ns, self.scale());
@@ -121,24 +129,24 @@ impl Links {
         nvlink_scale(self.fields.unit_bytes)
     }
 
-    fn ask(&mut self, calls: &mut Calls, now: Now, metrics: &mut Metrics) -> Result<Answer, DeviceError> {
+    fn ask(&mut self, calls: &mut Calls, now: Now, metrics: &mut Metrics, asked: &mut Vec<Field>) -> Result<Answer, DeviceError> {
         let is_all = self.counters.len() < self.scopes.len() && now.boottime_ns >= self.all_again_ns;
-        let scopes = if is_all { self.scopes.clone() } else { self.counters.iter().map(|link| link.scope).collect() };
-        let fields = self.fields;
-        let counts = match calls.ask(self.call, |gpu| read(gpu, fields, &scopes))? {
-            Outcome::Value(counts) => counts,
-            outcome => {
-                (metrics.nvlink_tx_kbps, metrics.nvlink_rx_kbps) = (None, None);
-                return Ok(if outcome.is_never() { Answer::NotSupported } else { Answer::Answered });
-            }
-        };
+        let Self { fields, counters, scopes, .. } = self;
+        let outcome = calls.ask(self.call, |gpu| match is_all {
+            true => read(gpu, *fields, scopes.iter().copied(), asked),
+            false => read(gpu, *fields, counters.iter().map(|link| link.scope), asked),
+        })?;
+        if outcome != Outcome::Value(()) {
+            (metrics.nvlink_tx_kbps, metrics.nvlink_rx_kbps) = (None, None);
+            return Ok(if outcome.is_never() { Answer::NotSupported } else { Answer::Answered });
+        }
         let scale = self.scale();
         let (mut tx, mut rx) = (Sum::default(), Sum::default());
         for link in &mut self.counters {
-            match counts.iter().find(|(scope, ..)| *scope == link.scope) {
+            match counts(asked).find(|(scope, ..)| *scope == link.scope) {
                 Some((_, sent, received)) => {
-                    tx.add(link.tx.advance(*sent, now.boottime_ns, scale));
-                    rx.add(link.rx.advance(*received, now.boottime_ns, scale));
+                    tx.add(link.tx.advance(sent, now.boottime_ns, scale));
+                    rx.add(link.rx.advance(received, now.boottime_ns, scale));
                 }
                 // A link that went down carries nothing; when it is back, it starts anew.
                 None => {
@@ -149,9 +157,11 @@ impl Links {
         }
         if is_all {
             self.all_again_ns = now.boottime_ns.saturating_add(ALL_AGAIN_NS);
-            let is_new = |(scope, ..): &(u32, Count, Count)| self.counters.iter().all(|link| link.scope != *scope);
-            let new: Vec<_> = counts.into_iter().filter(is_new).collect();
-            new.into_iter().for_each(|count| self.begin(count, now));
+            for count in counts(asked) {
+                if self.counters.iter().all(|link| link.scope != count.0) {
+                    self.begin(count, now);
+                }
+            }
         }
         tx.write(scale, &mut metrics.nvlink_tx_kbps);
         rx.write(scale, &mut metrics.nvlink_rx_kbps);
@@ -188,21 +198,23 @@ impl Sum {
     }
 }
 
+/// Reads both counters of each scope into `asked`; an error when none has both.
+fn read(gpu: &Gpu, of: Fields, scopes: impl Iterator<Item = u32>, asked: &mut Vec<Field>) -> Result<(), Code> {
+    asked.clear();
+    asked.extend(scopes.flat_map(|scope| [Field::new(of.tx, scope), Field::new(of.rx, scope)]));
+    gpu.fields(asked)?;
+    if counts(asked).next().is_none() { Err(reason(asked)) } else { Ok(()) }
+}
+
 /// The counters of those scopes that have both.
-fn read(gpu: &Gpu, of: Fields, scopes: &[u32]) -> Result<Counts, Code> {
-    let mut fields: Vec<_> = scopes.iter().flat_map(|scope| [Field::new(of.tx, *scope), Field::new(of.rx, *scope)]).collect();
-    gpu.fields(&mut fields)?;
-    let both = |pair: &[Field]| match pair {
-        [Field { answer: Ok(Some(tx)), scope, .. }, Field { answer: Ok(Some(rx)), .. }] => Some((*scope, *tx, *rx)),
-        _ => None,
-    };
-    let counts: Counts = fields.chunks_exact(2).filter_map(both).collect();
-    if counts.is_empty() { Err(reason(&fields)) } else { Ok(counts) }
+fn counts(read: &[Field]) -> impl Iterator<Item = LinkCounts> + '_ {
+    let (pairs, _) = read.as_chunks::<2>();
+    pairs.iter().filter_map(|[tx, rx]| Some((tx.scope(), tx.answer().ok()??, rx.answer().ok()??)))
 }
 
 /// Why no field had a count.
 fn reason(fields: &[Field]) -> Code {
-    match fields.iter().find_map(|field| field.answer.err()) {
+    match fields.iter().find_map(|field| field.answer().err()) {
         // How drivers call a field's number that they do not know, and a link that is not there.
         Some(Code::INVALID_ARGUMENT | Code::NOT_FOUND) | None => Code::NOT_SUPPORTED,
         Some(code) => code,
@@ -212,7 +224,7 @@ fn reason(fields: &[Field]) -> Code {
 fn link_count(gpu: &Gpu) -> Result<u32, Code> {
     let mut fields = [Field::new(LINK_COUNT, 0)];
     gpu.fields(&mut fields)?;
-    match fields[0].answer {
+    match fields[0].answer() {
         Ok(count) => Ok(count.map_or(0, |count| u32::try_from(count.value).unwrap_or(0))),
         Err(Code::INVALID_ARGUMENT) => Err(Code::NOT_SUPPORTED),
         Err(code) => Err(code),

@@ -121,7 +121,7 @@ fn step(counter: &mut Counter, count: Option<Count>, now: Now, scale: Scale, met
 fn read(gpu: &Gpu) -> Result<(Option<Count>, Option<Count>), Code> {
     let mut fields = [Field::new(TX_BYTES, 0), Field::new(RX_BYTES, 0)];
     gpu.fields(&mut fields)?;
-    let [tx, rx] = fields.map(|field| field.answer);
+    let [tx, rx] = fields.map(|field| field.answer());
     match (tx, rx) {
         // A driver that does not know a field's number may call it an invalid argument.
         (Err(Code::INVALID_ARGUMENT), Err(_)) => Err(Code::NOT_SUPPORTED),

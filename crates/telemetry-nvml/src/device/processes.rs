@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use telemetry::{Answer, DeviceError, Now, Reading};
 
-use super::calls::{Call, Calls, Outcome};
+use super::{
+    calls::{Call, Calls, Outcome},
+    scratch::Scratch,
+};
 use crate::{
     pure::{
         clock::Cursor,
         processes::{ListKind, Processes},
         rhythm::Wait,
         samples::fold,
-        stride::ListRow,
     },
-    sys::{Code, Gpu, ListBuffer, ListVersion, ProcessBuffer},
+    sys::{Code, Gpu, ListVersion, ProcessBuffer},
 };
 
 /// Assumed until the driver's rhythm is known: about once a second.
@@ -53,11 +55,8 @@ struct MigDevices {
 pub(crate) struct ProcessProbes {
     processes: Processes,
     ways: [ListWay; 3],
-    list_buffer: ListBuffer,
-    rows: Vec<ListRow>,
     mig: MigDevices,
     cursor: Cursor,
-    process_buffer: ProcessBuffer,
     utilization_wait: Wait,
 }
 
@@ -66,11 +65,8 @@ impl Default for ProcessProbes {
         Self {
             processes: Processes::default(),
             ways: [ListWay { version: ListVersion::V3, per_instance: false }; 3],
-            list_buffer: ListBuffer::new(),
-            rows: Vec::new(),
             mig: MigDevices::default(),
             cursor: Cursor::default(),
-            process_buffer: ProcessBuffer::default(),
             utilization_wait: Wait::NONE,
         }
     }
@@ -94,21 +90,28 @@ impl ProcessProbes {
         if self.processes.nobody_is_listed() { NOBODY_WAIT } else { self.utilization_wait.get() }
     }
 
-    pub(crate) fn ask_list(&mut self, calls: &mut Calls, kind: ListKind, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
-        self.rows.clear();
+    pub(crate) fn ask_list(
+        &mut self,
+        calls: &mut Calls,
+        kind: ListKind,
+        now: Now,
+        reading: &mut Reading,
+        scratch: &mut Scratch,
+    ) -> Result<Answer, DeviceError> {
+        scratch.rows.clear();
         let outcome = if self.ways[kind as usize].per_instance {
-            self.read_instances(calls, kind, now)?
+            self.read_instances(calls, kind, now, scratch)?
         } else {
-            match self.read_device(calls, kind)? {
+            match self.read_device(calls, kind, scratch)? {
                 Outcome::Never | Outcome::Failed(Code::NO_PERMISSION) if calls.gpu().mig_is_enabled() == Ok(true) => {
                     self.ways[kind as usize].per_instance = true;
-                    self.read_instances(calls, kind, now)?
+                    self.read_instances(calls, kind, now, scratch)?
                 }
                 outcome => outcome,
             }
         };
         match outcome {
-            Outcome::Value(()) => self.processes.read(kind, now, &self.rows),
+            Outcome::Value(()) => self.processes.read(kind, now, &scratch.rows),
             Outcome::Failed(_) => self.processes.failed(kind, now),
             Outcome::Never => self.processes.unsupported(kind),
         }
@@ -116,24 +119,23 @@ impl ProcessProbes {
         Ok(if outcome.is_never() { Answer::NotSupported } else { Answer::Answered })
     }
 
-    fn read_device(&mut self, calls: &mut Calls, kind: ListKind) -> Result<Outcome<()>, DeviceError> {
-        let Self { ways, list_buffer, rows, .. } = self;
-        let version = &mut ways[kind as usize].version;
-        calls.ask(call_of(kind), |gpu| read_list(gpu, kind, version, list_buffer, rows))
+    fn read_device(&mut self, calls: &mut Calls, kind: ListKind, scratch: &mut Scratch) -> Result<Outcome<()>, DeviceError> {
+        let version = &mut self.ways[kind as usize].version;
+        calls.ask(call_of(kind), |gpu| read_list(gpu, kind, version, scratch))
     }
 
     /// Reads the list of each MIG device. `Never` only when each says so.
-    fn read_instances(&mut self, calls: &mut Calls, kind: ListKind, now: Now) -> Result<Outcome<()>, DeviceError> {
-        let Self { ways, list_buffer, rows, mig, .. } = self;
+    fn read_instances(&mut self, calls: &mut Calls, kind: ListKind, now: Now, scratch: &mut Scratch) -> Result<Outcome<()>, DeviceError> {
+        let Self { ways, mig, .. } = self;
         mig.refresh(calls.gpu(), now)?;
         let version = &mut ways[kind as usize].version;
         let (mut was_read, mut failure) = (mig.devices.is_empty(), None);
         for MigDevice { gpu, instance, compute_instance } in &mig.devices {
-            let start = rows.len();
-            match read_list(gpu, kind, version, list_buffer, rows) {
+            let start = scratch.rows.len();
+            match read_list(gpu, kind, version, scratch) {
                 Ok(()) => {
                     was_read = true;
-                    rows[start..].iter_mut().for_each(|row| {
+                    scratch.rows[start..].iter_mut().for_each(|row| {
                         row.mig_instance = row.mig_instance.or(*instance);
                         row.compute_instance = row.compute_instance.or(*compute_instance);
                     });
@@ -156,13 +158,19 @@ impl ProcessProbes {
         })
     }
 
-    pub(crate) fn ask_utilization(&mut self, calls: &mut Calls, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
-        let is_new = self.read_samples(calls, now)?;
+    pub(crate) fn ask_utilization(
+        &mut self,
+        calls: &mut Calls,
+        now: Now,
+        reading: &mut Reading,
+        buffer: &mut ProcessBuffer,
+    ) -> Result<Answer, DeviceError> {
+        let is_new = self.read_samples(calls, now, buffer)?;
         if is_new {
-            self.processes.sampled(&self.process_buffer.folded);
+            self.processes.sampled(&buffer.folded);
         }
         let period = self.processes.driver_period().unwrap_or(ASSUMED_PERIOD);
-        let newest = self.process_buffer.folded.iter().map(|(_, sample)| sample.sampled.boottime_ns()).max();
+        let newest = buffer.folded.iter().map(|(_, sample)| sample.sampled.boottime_ns()).max();
         match newest.filter(|_| is_new) {
             Some(newest_ns) => self.utilization_wait.found(newest_ns, now.boottime_ns, period),
             None => self.utilization_wait.nothing(period),
@@ -174,9 +182,8 @@ impl ProcessProbes {
     }
 
     /// Reads the samples that are new, folded; whether there are any.
-    fn read_samples(&mut self, calls: &mut Calls, now: Now) -> Result<bool, DeviceError> {
+    fn read_samples(&mut self, calls: &mut Calls, now: Now, buffer: &mut ProcessBuffer) -> Result<bool, DeviceError> {
         let since_us = self.cursor.since(now);
-        let buffer = &mut self.process_buffer;
         let mut outcome = calls.ask(Call::ProcessUtilization, |gpu| gpu.process_utilization(since_us, buffer))?;
         if outcome.is_never() {
             outcome = calls.ask(Call::ProcessesUtilizationInfo, |gpu| gpu.processes_utilization_info(since_us, buffer))?;
@@ -224,9 +231,9 @@ impl MigDevices {
 }
 
 /// Reads a list through the newest symbol that the library has, which `version` remembers.
-fn read_list(gpu: &Gpu, kind: ListKind, version: &mut ListVersion, buffer: &mut ListBuffer, rows: &mut Vec<ListRow>) -> Result<(), Code> {
+fn read_list(gpu: &Gpu, kind: ListKind, version: &mut ListVersion, scratch: &mut Scratch) -> Result<(), Code> {
     loop {
-        match (gpu.process_list(kind, *version, buffer, rows), version.older()) {
+        match (gpu.process_list(kind, *version, &mut scratch.list, &mut scratch.rows), version.older()) {
             (Err(Code::FUNCTION_NOT_FOUND | Code::ARGUMENT_VERSION_MISMATCH), Some(older)) => *version = older,
             (result, _) => return result,
         }

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use telemetry::{Answer, DeviceError, Now, Reading, Stamp};
 
-use super::calls::{Call, Calls, Outcome};
+use super::{
+    calls::{Call, Calls, Outcome},
+    scratch::Scratch,
+};
 use crate::{
     pure::{
         clock::Cursor,
         rhythm::{Rhythm, Wait},
-        samples::{Sample, believed_samples},
+        samples::believed_samples,
     },
     sys::{Gpu, SampleKind},
 };
@@ -27,23 +30,21 @@ struct Ring {
     cursor: Cursor,
     rhythm: Rhythm,
     newest: Option<(Stamp, u32)>,
-    /// What was new at the last reading.
-    believed: Vec<(Stamp, u32)>,
 }
 
 impl Ring {
     const fn new(kind: SampleKind, call: Call, cursor: Cursor, rhythm: Rhythm) -> Self {
-        Self { kind, call, cursor, rhythm, newest: None, believed: Vec::new() }
+        Self { kind, call, cursor, rhythm, newest: None }
     }
 
     /// Reads what is new; whether something was.
-    fn read(&mut self, calls: &mut Calls, now: Now, buffer: &mut Vec<Sample>) -> Result<bool, DeviceError> {
+    fn read(&mut self, calls: &mut Calls, now: Now, scratch: &mut Scratch) -> Result<bool, DeviceError> {
         let since_us = self.cursor.since(now);
-        if !matches!(calls.ask(self.call, |gpu| gpu.samples(self.kind, since_us, buffer))?, Outcome::Value(())) {
+        let Scratch { ring, samples, .. } = scratch;
+        if !matches!(calls.ask(self.call, |gpu| gpu.samples(self.kind, since_us, ring))?, Outcome::Value(())) {
             return Ok(false);
         }
-        let samples = &mut self.believed;
-        believed_samples(buffer, since_us, now, samples);
+        believed_samples(ring.samples(), since_us, now, samples);
         let last = self.newest.map(|(stamp, _)| stamp);
         let stamps = || samples.iter().map(|(stamp, _)| *stamp);
         for (earlier, later) in last.into_iter().chain(stamps()).zip(stamps().skip(usize::from(last.is_none()))) {
@@ -76,7 +77,6 @@ impl Ring {
 pub(crate) struct Utilization {
     gpu: Ring,
     memory: Ring,
-    buffer: Vec<Sample>,
     /// How long the rings need not be read.
     rings_wait: Wait,
     rings_due_ns: u64,
@@ -89,7 +89,6 @@ impl Default for Utilization {
         Self {
             gpu: Ring::new(SampleKind::Gpu, Call::GpuSamples, Cursor::default(), Rhythm::default()),
             memory: Ring::new(SampleKind::Memory, Call::MemorySamples, Cursor::default(), Rhythm::default()),
-            buffer: Vec::new(),
             rings_wait: Wait::NONE,
             rings_due_ns: 0,
             rates_serve: false,
@@ -102,17 +101,17 @@ impl Utilization {
         if self.rates_serve { Duration::ZERO } else { self.rings_wait.get() }
     }
 
-    pub(crate) fn ask(&mut self, calls: &mut Calls, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+    pub(crate) fn ask(&mut self, calls: &mut Calls, now: Now, reading: &mut Reading, scratch: &mut Scratch) -> Result<Answer, DeviceError> {
         // Otherwise it is for the ring's next sample that this was asked.
         let rings_are_due = !self.rates_serve || now.boottime_ns >= self.rings_due_ns;
         if rings_are_due {
-            self.read_gpu_ring(calls, now)?;
+            self.read_gpu_ring(calls, now, scratch)?;
         }
         let rates = calls.ask(Call::UtilizationRates, Gpu::utilization_rates)?;
         // The rates' memory part stands for the memory ring, which costs as much again as the GPU's. That it is that ring's newest sample is
         // likely and not documented; it is not older than the driver's period.
         if rates.value().is_none() && rings_are_due {
-            self.memory.read(calls, now, &mut self.buffer)?;
+            self.memory.read(calls, now, scratch)?;
         }
         let rates = rates.value().filter(|(gpu, memory)| *gpu <= 100 && *memory <= 100);
         let (gpu, memory) = (self.gpu.current(now), self.memory.current(now));
@@ -124,8 +123,8 @@ impl Utilization {
         Ok(if is_never { Answer::NotSupported } else { Answer::Answered })
     }
 
-    fn read_gpu_ring(&mut self, calls: &mut Calls, now: Now) -> Result<(), DeviceError> {
-        let is_new = self.gpu.read(calls, now, &mut self.buffer)?;
+    fn read_gpu_ring(&mut self, calls: &mut Calls, now: Now, scratch: &mut Scratch) -> Result<(), DeviceError> {
+        let is_new = self.gpu.read(calls, now, scratch)?;
         match self.gpu.newest {
             Some((stamp, _)) if is_new => self.rings_wait.found(stamp.boottime_ns(), now.boottime_ns, self.gpu.period()),
             _ => self.rings_wait.nothing(self.gpu.period()),

@@ -1,6 +1,6 @@
 //! The processes of one device: three lists united, and utilization joined to them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use telemetry::{Now, Process, ProcessUtilization};
 
@@ -31,7 +31,8 @@ struct List {
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     lists: [List; 3],
-    samples: BTreeMap<u32, ProcessUtilization>,
+    /// By PID.
+    samples: Vec<(u32, ProcessUtilization)>,
     /// PIDs that the lists named when they were last united.
     named: Vec<u32>,
     united: Vec<ListRow>,
@@ -46,9 +47,13 @@ impl Processes {
     /// A list as it was read now: `fill` writes it into the emptied rows.
     pub(crate) fn read(&mut self, kind: ListKind, now: Now, fill: &[ListRow]) {
         let list = &mut self.lists[kind as usize];
+        let was_read = list.read_ns.replace(now.boottime_ns).is_some();
+        // As it is at most readings.
+        if was_read && list.rows == fill {
+            return;
+        }
         list.rows.clear();
         list.rows.extend_from_slice(fill);
-        list.read_ns = Some(now.boottime_ns);
         self.unite();
     }
 
@@ -81,13 +86,23 @@ impl Processes {
         self.lists.iter().any(|list| list.read_ns.is_some())
     }
 
-    /// New samples, one for each PID.
+    /// New samples by PID, one for each.
     pub(crate) fn sampled(&mut self, samples: &[(u32, ProcessUtilization)]) {
+        let mut from = 0;
         for (pid, sample) in samples {
-            let last = self.samples.entry(*pid).or_insert(*sample);
-            if sample.sampled.boottime_ns() > last.sampled.boottime_ns() {
-                self.process_rhythm.learn(last.sampled.boottime_ns(), sample.sampled.boottime_ns());
-                *last = *sample;
+            match self.samples[from..].binary_search_by_key(pid, |(pid, _)| *pid) {
+                Ok(at) => {
+                    from += at;
+                    let (_, last) = &mut self.samples[from];
+                    if sample.sampled.boottime_ns() > last.sampled.boottime_ns() {
+                        self.process_rhythm.learn(last.sampled.boottime_ns(), sample.sampled.boottime_ns());
+                        *last = *sample;
+                    }
+                }
+                Err(at) => {
+                    from += at;
+                    self.samples.insert(from, (*pid, *sample));
+                }
             }
         }
         if let Some(newest) = samples.iter().map(|(_, sample)| sample.sampled.boottime_ns()).max() {
@@ -111,16 +126,20 @@ impl Processes {
     /// Writes the processes, by PID and instance.
     pub(crate) fn write(&mut self, now: Now, processes: &mut Vec<Process>) {
         let Self { named, samples, .. } = self;
-        samples.retain(|pid, sample| {
-            named.binary_search(pid).is_ok() || now.boottime_ns.saturating_sub(sample.sampled.boottime_ns()) <= SAMPLE_KEPT_NS
-        });
+        let is_recent = |sample: &ProcessUtilization| now.boottime_ns.saturating_sub(sample.sampled.boottime_ns()) <= SAMPLE_KEPT_NS;
+        samples.retain(|(pid, sample)| is_recent(sample) || named.binary_search(pid).is_ok());
         processes.clear();
         if self.can_be_listed() {
-            processes.extend(self.united.iter().map(|row| Process {
-                pid: row.pid,
-                mig_instance: row.mig_instance,
-                used_memory_bytes: row.used_memory_bytes,
-                utilization: self.samples.get(&row.pid).copied(),
+            // Both are by PID, which several rows may share.
+            let mut samples = self.samples.iter().peekable();
+            processes.extend(self.united.iter().map(|row| {
+                while samples.next_if(|(pid, _)| *pid < row.pid).is_some() {}
+                Process {
+                    pid: row.pid,
+                    mig_instance: row.mig_instance,
+                    used_memory_bytes: row.used_memory_bytes,
+                    utilization: samples.peek().filter(|(pid, _)| *pid == row.pid).map(|(_, sample)| *sample),
+                }
             }));
         } else {
             processes.extend(self.samples.iter().map(|(pid, sample)| Process {
@@ -160,11 +179,8 @@ impl Processes {
         });
         // A process that left takes its sample along: the next one with its PID is another.
         let Self { named, samples, united, .. } = self;
-        for pid in named.drain(..) {
-            if united.binary_search_by_key(&pid, |row| row.pid).is_err() {
-                samples.remove(&pid);
-            }
-        }
+        samples.retain(|(pid, _)| named.binary_search(pid).is_err() || united.binary_search_by_key(pid, |row| row.pid).is_ok());
+        named.clear();
         named.extend(united.iter().map(|row| row.pid));
     }
 }

@@ -60,13 +60,13 @@ pub(crate) struct Sample {
 }
 
 /// The believed samples in the order of their times, written into `kept`.
-pub(crate) fn believed_samples(samples: &[Sample], since_us: u64, now: Now, kept: &mut Vec<(Stamp, u32)>) {
-    let believed = |sample: &Sample| {
+pub(crate) fn believed_samples(samples: impl Iterator<Item = Sample>, since_us: u64, now: Now, kept: &mut Vec<(Stamp, u32)>) {
+    let believed = |sample: Sample| {
         let pct = sample.pct.filter(|pct| *pct <= 100 && sample.stamp_us > since_us)?;
         Some((believable(sample.stamp_us, now)?, pct))
     };
     kept.clear();
-    kept.extend(samples.iter().filter_map(believed));
+    kept.extend(samples.filter_map(believed));
     kept.sort_unstable_by_key(|(stamp, pct)| (stamp.realtime_ns, *pct));
 }
 
@@ -124,7 +124,7 @@ mod tests {
         let sample = |ago, pct| Sample { stamp_us: NOW_US - ago, pct: Some(pct) };
         let samples = [sample(5, 50), sample(20, 20), sample(10, 101), sample(15, 15), Sample { stamp_us: NOW_US, pct: None }];
         let mut kept = Vec::new();
-        believed_samples(&samples, NOW_US - 20, NOW, &mut kept);
+        believed_samples(samples.into_iter(), NOW_US - 20, NOW, &mut kept);
         assert_eq!(kept.iter().map(|(_, pct)| *pct).collect::<Vec<_>>(), [15, 50]);
     }
 

@@ -57,15 +57,12 @@ struct WidestRow([u8; WIDEST]);
 const EMPTY_ROW: WidestRow = WidestRow([SENTINEL; WIDEST]);
 
 /// A buffer for process lists, kept between calls.
+#[derive(Default)]
 pub(crate) struct ListBuffer {
     rows: Vec<WidestRow>,
 }
 
 impl ListBuffer {
-    pub(crate) fn new() -> Self {
-        Self { rows: vec![EMPTY_ROW; FIRST_ROWS] }
-    }
-
     fn bytes(&self) -> &[u8] {
         // SAFETY: a row is 32 bytes without padding (checked below), all initialised, and rows follow each other.
         unsafe { slice::from_raw_parts(self.rows.as_ptr().cast(), self.rows.len() * WIDEST) }
@@ -105,8 +102,10 @@ impl Gpu {
             fill @ Fill::Wide(_) => (fill, Layout::V2),
             fill @ Fill::Narrow(_) => (fill, Layout::V1),
         };
+        let mut capacity = buffer.rows.len().max(FIRST_ROWS);
         for _ in 0..ATTEMPTS {
-            buffer.rows.fill(EMPTY_ROW);
+            buffer.rows.clear();
+            buffer.rows.resize(capacity, EMPTY_ROW);
             let mut count = buffer.rows.len() as c_uint;
             let start = buffer.rows.as_mut_ptr();
             let returned = match fill {
@@ -120,9 +119,7 @@ impl Gpu {
                     stride::rows(buffer.bytes(), count as usize, layout, rows);
                     return Ok(());
                 }
-                Err(Code::INSUFFICIENT_SIZE) if buffer.rows.len() < MOST_ROWS => {
-                    buffer.rows.resize(grown(buffer.rows.len(), count), EMPTY_ROW)
-                }
+                Err(Code::INSUFFICIENT_SIZE) if capacity < MOST_ROWS => capacity = grown(capacity, count),
                 Err(code) => return Err(code),
             }
         }

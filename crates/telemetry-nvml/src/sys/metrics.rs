@@ -1,6 +1,6 @@
 //! The calls that read a metric of a device.
 
-use std::ffi::c_uint;
+use std::{ffi::c_uint, fmt};
 
 use nvml_wrapper_sys::bindings as ffi;
 
@@ -43,19 +43,66 @@ pub(crate) struct RawMemory {
     pub(crate) reserved: u64,
 }
 
-/// A field that is asked for, and what came back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
-    pub(crate) id: u32,
-    /// What of the device: a link, or `u32::MAX` for all of them.
-    pub(crate) scope: u32,
-    /// `Ok(None)`: a value that is no count.
-    pub(crate) answer: Result<Option<Count>, Code>,
-}
+/// A field that is asked for, and what came back: NVML's own struct, so that a call needs no copy of it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Field(ffi::nvmlFieldValue_t);
 
 impl Field {
+    /// A field of a part of the device: a link, or `u32::MAX` for all of them.
     pub(crate) const fn new(id: u32, scope: u32) -> Self {
-        Self { id, scope, answer: Err(Code::NOT_SUPPORTED) }
+        Self(ffi::nvmlFieldValue_t {
+            fieldId: id,
+            scopeId: scope,
+            timestamp: 0,
+            latencyUsec: 0,
+            valueType: 0,
+            nvmlReturn: Code::NOT_SUPPORTED.0,
+            value: ffi::nvmlValue_t { ullVal: 0 },
+        })
+    }
+
+    pub(crate) const fn scope(&self) -> u32 {
+        self.0.scopeId
+    }
+
+    /// `Ok(None)`: a value that is no count.
+    pub(crate) fn answer(&self) -> Result<Option<Count>, Code> {
+        // SAFETY: every bit pattern of the union's eight bytes is a u64, and they were all initialised.
+        let bits = unsafe { self.0.value.ullVal };
+        Code::check(self.0.nvmlReturn).map(|()| decode(self.0.valueType, bits))
+    }
+}
+
+impl fmt::Debug for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Field({}, {:#x}: {:?})", self.0.fieldId, self.0.scopeId, self.answer())
+    }
+}
+
+/// A buffer for a ring's samples, kept between calls.
+#[derive(Default)]
+pub(crate) struct RingBuffer {
+    raw: Vec<ffi::nvmlSample_t>,
+    /// How many came back, and the type of their values.
+    count: usize,
+    value_type: u32,
+}
+
+impl RingBuffer {
+    /// What came back.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = Sample> + '_ {
+        self.raw.iter().take(self.count).map(|sample| {
+            // SAFETY: every bit pattern of the union's eight bytes is a u64, and they were all initialised.
+            let bits = unsafe { sample.sampleValue.ullVal };
+            Sample { stamp_us: sample.timeStamp, pct: decode(self.value_type, bits).and_then(|count| u32::try_from(count.value).ok()) }
+        })
+    }
+}
+
+impl fmt::Debug for RingBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RingBuffer({} of {})", self.count, self.raw.len())
     }
 }
 
@@ -160,27 +207,28 @@ impl Gpu {
         Ok((rates.gpu, rates.memory))
     }
 
-    /// The samples after `since_us`, into the emptied `samples`. [`Code::NOT_FOUND`]: none.
-    pub(crate) fn samples(&self, kind: SampleKind, since_us: u64, samples: &mut Vec<Sample>) -> Result<(), Code> {
-        const CAPACITY: usize = 256;
-        samples.clear();
+    /// The samples after `since_us`, into `buffer`. [`Code::NOT_FOUND`]: none.
+    pub(crate) fn samples(&self, kind: SampleKind, since_us: u64, buffer: &mut RingBuffer) -> Result<(), Code> {
+        /// No driver's ring has been seen to hold more than 120.
+        const FIRST: usize = 128;
+        const MOST: usize = FIRST * 32;
+        const EMPTY: ffi::nvmlSample_t = ffi::nvmlSample_t { timeStamp: 0, sampleValue: ffi::nvmlValue_t { ullVal: 0 } };
+        buffer.count = 0;
         let call = symbol(&self.lib().nvmlDeviceGetSamples)?;
-        let mut capacity = CAPACITY;
         loop {
-            let mut buffer = vec![ffi::nvmlSample_t { timeStamp: 0, sampleValue: ffi::nvmlValue_t { ullVal: 0 } }; capacity];
-            let (mut count, mut value_type) = (capacity as c_uint, 0);
+            let capacity = buffer.raw.len().max(FIRST);
+            buffer.raw.clear();
+            buffer.raw.resize(capacity, EMPTY);
+            let mut count = capacity as c_uint;
+            let (value_type, samples) = (&raw mut buffer.value_type, buffer.raw.as_mut_ptr());
             // SAFETY: the handle is this library's; the buffer holds as many samples as the call is told.
-            Code::check(unsafe { call(self.handle, kind as u32, since_us, &raw mut value_type, &raw mut count, buffer.as_mut_ptr()) })?;
-            // A full buffer may lack the newest. No driver's ring has been seen to hold more than 120.
-            if count as usize >= capacity && capacity < CAPACITY * 16 {
-                capacity *= 4;
+            Code::check(unsafe { call(self.handle, kind as u32, since_us, value_type, &raw mut count, samples) })?;
+            // A full buffer may lack the newest.
+            if count as usize >= capacity && capacity < MOST {
+                buffer.raw.resize(capacity * 2, EMPTY);
                 continue;
             }
-            samples.extend(buffer.iter().take(count as usize).map(|sample| {
-                // SAFETY: every bit pattern of the union's eight bytes is a u64, and they were all initialised.
-                let bits = unsafe { sample.sampleValue.ullVal };
-                Sample { stamp_us: sample.timeStamp, pct: decode(value_type, bits).and_then(|count| u32::try_from(count.value).ok()) }
-            }));
+            buffer.count = count as usize;
             return Ok(());
         }
     }
@@ -188,25 +236,7 @@ impl Gpu {
     /// Asks for several fields in one call; each has its own answer.
     pub(crate) fn fields(&self, fields: &mut [Field]) -> Result<(), Code> {
         let call = symbol(&self.lib().nvmlDeviceGetFieldValues)?;
-        let mut values: Vec<_> = fields
-            .iter()
-            .map(|field| ffi::nvmlFieldValue_t {
-                fieldId: field.id,
-                scopeId: field.scope,
-                timestamp: 0,
-                latencyUsec: 0,
-                valueType: 0,
-                nvmlReturn: Code::NOT_SUPPORTED.0,
-                value: ffi::nvmlValue_t { ullVal: 0 },
-            })
-            .collect();
-        // SAFETY: the handle is this library's; there are as many values as the call is told.
-        Code::check(unsafe { call(self.handle, values.len() as i32, values.as_mut_ptr()) })?;
-        for (field, value) in fields.iter_mut().zip(&values) {
-            // SAFETY: every bit pattern of the union's eight bytes is a u64, and they were all initialised.
-            let bits = unsafe { value.value.ullVal };
-            field.answer = Code::check(value.nvmlReturn).map(|()| decode(value.valueType, bits));
-        }
-        Ok(())
+        // SAFETY: the handle is this library's; there are as many values as the call is told, and a field is such a value.
+        Code::check(unsafe { call(self.handle, fields.len() as i32, fields.as_mut_ptr().cast()) })
     }
 }

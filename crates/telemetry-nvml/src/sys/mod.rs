@@ -20,7 +20,7 @@ use nvml_wrapper_sys::bindings as ffi;
 pub(crate) use self::{
     code::Code,
     lists::{ListBuffer, ListVersion, ProcessBuffer},
-    metrics::{Clock, Direction, Ecc, Field, SampleKind},
+    metrics::{Clock, Direction, Ecc, Field, RingBuffer, SampleKind},
 };
 
 /// Why a library did not open.

@@ -61,11 +61,12 @@ fn the_wide_rows_of_early_r535_are_recognised() {
 #[test]
 fn a_list_longer_than_the_buffer_is_read_whole() {
     let processes: Vec<_> = (1..=700).map(|pid| Process::compute(pid, u64::from(pid))).collect();
-    for board in [Device::h100(), Device::h100().wide_rows()] {
+    // The buffer stays grown, for the other GPUs that this thread asks too.
+    for (board, calls) in [(Device::h100(), 3), (Device::h100().wide_rows(), 2)] {
         let (machine, mut gpu) = one(board.processes(processes.clone()));
         assert_eq!(read_lists(&mut gpu), as_read(&processes));
         assert_eq!(read_lists(&mut gpu), as_read(&processes));
-        assert_eq!(machine.stats().calls("nvmlDeviceGetComputeRunningProcesses_v3"), 3, "the buffer stays grown");
+        assert_eq!(machine.stats().calls("nvmlDeviceGetComputeRunningProcesses_v3"), calls);
     }
 }
 
