@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use gpu_types::bytes::Record;
+use gpu_types::{GpuMeta, bytes::Record};
 use log::debug;
 
 use crate::directory::{Identity, PinDirectory, Taken};
 use crate::map::{DeviceMap, MetaMap, ProcessMap};
 use crate::pin::{Access, Pin, identity};
-use crate::writer::Writer;
+use crate::writer::{Writer, read_single};
 use crate::{PublishError, Publisher};
 
 /// What [`Publisher::check_pins`] found and did. Displayed, it is a line for the log.
@@ -48,6 +48,11 @@ pub enum PinEvent {
         /// Why it could not be taken again.
         error: PublishError,
     },
+    /// Someone who takes no lock writes `gpu_meta` beside us. Told once of each.
+    ForeignWriter {
+        /// The PID that it wrote there.
+        helper_pid: u32,
+    },
 }
 
 impl fmt::Display for PinEvent {
@@ -58,6 +63,12 @@ impl fmt::Display for PinEvent {
             Self::Unpinned { map, error } => write!(f, "{map} is no longer pinned: {}", Chain(error)),
             Self::DirectoryTakenAgain { dir } => write!(f, "{} had been replaced: taken again", dir.display()),
             Self::DirectoryGone { dir, error } => write!(f, "{} is gone: {}", dir.display(), Chain(error)),
+            Self::ForeignWriter { helper_pid } => {
+                write!(
+                    f,
+                    "another program, helper_pid {helper_pid}, writes to the maps too and takes no lock: consumers see now its data, now ours; stop one of the two"
+                )
+            }
         }
     }
 }
@@ -83,11 +94,12 @@ pub(crate) struct Reports {
     /// By map: what stood at its place.
     pins: HashMap<&'static str, Option<Identity>>,
     directory: bool,
+    writer: Option<u32>,
 }
 
 impl Publisher {
     /// Looks whether the pins still lead to our maps, and mends what can be mended: a pin that vanished is pinned again, a compatible map that a
-    /// consumer pinned anew is taken over. To be called about once a second; costs six `stat` calls when all is well.
+    /// consumer pinned anew is taken over. To be called about once a second; costs six `stat` calls and a lookup when all is well.
     ///
     /// The error is [`PublishError::Held`]: the directory was replaced, and another bridge has the new one.
     pub fn check_pins(&mut self) -> Result<Vec<PinEvent>, PublishError> {
@@ -111,6 +123,7 @@ impl Publisher {
             replace(&mut self.process_devices, pin);
         }
         self.check_state(&mut events);
+        self.check_writer(&mut events);
 
         if events[adopted_before..].iter().any(|event| matches!(event, PinEvent::Adopted { .. })) {
             self.read_back_next_rounds();
@@ -138,6 +151,16 @@ impl Publisher {
                 }
                 Ok(false)
             }
+        }
+    }
+
+    /// A stamp that is later than ours is not ours.
+    fn check_writer(&mut self, events: &mut Vec<PinEvent>) {
+        let (Some(held), Some(found)) = (self.meta.held(), read_single::<GpuMeta>(&self.meta.pin.map)) else { return };
+        let helper_pid = found.helper_pid;
+        let is_foreign = helper_pid != held.helper_pid && found.last_update_boottime_ns > held.last_update_boottime_ns;
+        if is_foreign && self.reports.writer.replace(helper_pid) != Some(helper_pid) {
+            events.push(PinEvent::ForeignWriter { helper_pid });
         }
     }
 

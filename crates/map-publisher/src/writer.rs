@@ -41,13 +41,14 @@ impl Writer {
 }
 
 /// The entry of a map with one entry.
-pub(crate) fn read_single<T: Record>(map: &MapHandle) -> Option<T> {
-    let bytes = map.lookup(keys::SINGLE.as_bytes(), MapFlags::ANY).ok()??;
-    T::from_bytes(&bytes)
+pub(crate) fn read_single<T: Record + Default>(map: &MapHandle) -> Option<T> {
+    let mut value = [T::default()];
+    let is_there = map.lookup_into(keys::SINGLE.as_bytes(), T::slice_as_bytes_mut(&mut value), MapFlags::ANY).ok()?;
+    is_there.then_some(value[0])
 }
 
 /// The entry of a map with one entry, through a read-only open of its pin.
-pub(crate) fn read_pin<T: Record>(dir: &Path, definition: MapDefinition) -> Option<T> {
+pub(crate) fn read_pin<T: Record + Default>(dir: &Path, definition: MapDefinition) -> Option<T> {
     let map = MapHandle::from_pinned_path_with_file_flags(dir.join(definition.name), RDONLY).ok()?;
     let info = map.info().ok()?.info;
     let fits = info.type_ == definition.kind.bpf_type() && info.key_size == definition.key_size && info.value_size == definition.value_size;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use gpu_types::maps::META;
 use gpu_types::{GPU_SCHEMA_VERSION, GpuMeta};
-use map_publisher::{Options, PublishError, Publisher};
+use libbpf_rs::MapHandle;
+use map_publisher::{Options, PublishError, Publisher, Records};
 use test_support::Bpffs;
 
 use crate::world::{Idle, consumer_map, open, options, put};
@@ -60,4 +61,31 @@ fn the_age_that_counts_as_fresh_is_the_callers() {
     assert!(matches!(Publisher::open(&options), Err(PublishError::ForeignWriter { .. })));
     // By default that is stale.
     open(bpffs.path());
+}
+
+#[test]
+fn a_writer_that_comes_later_is_told_once() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.path());
+    let mut ours = records_at(1_000);
+    publisher.publish(&ours).unwrap();
+    assert!(publisher.check_pins().unwrap().is_empty());
+    let meta = MapHandle::from_pinned_path(bpffs.pin(META.name)).unwrap();
+    let mut events = Vec::new();
+    for (round, helper_pid) in [(1, 77), (2, 77), (3, 78)] {
+        let theirs = GpuMeta { helper_pid, last_update_boottime_ns: 1_000 * round + 500, ..ours.meta };
+        put(&meta, 0u32, theirs);
+        events.extend(publisher.check_pins().unwrap().iter().map(ToString::to_string));
+        ours = records_at(1_000 * (round + 1));
+        publisher.publish(&ours).unwrap();
+        assert!(publisher.check_pins().unwrap().is_empty(), "what is there is ours");
+    }
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert!(events[0].contains("helper_pid 77") && events[1].contains("helper_pid 78"), "{events:?}");
+}
+
+fn records_at(last_update_boottime_ns: u64) -> Records {
+    let meta =
+        GpuMeta { schema_version: GPU_SCHEMA_VERSION, helper_pid: std::process::id(), last_update_boottime_ns, ..GpuMeta::default() };
+    Records { meta, ..Records::default() }
 }
