@@ -8,7 +8,7 @@ use std::{
 };
 
 /// The library's name, as the dynamic loader knows it.
-const FILE_NAME: &str = "libnvidia-ml.so.1";
+pub(crate) const FILE_NAME: &str = "libnvidia-ml.so.1";
 
 /// Where to look for the library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

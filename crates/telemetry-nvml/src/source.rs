@@ -8,7 +8,7 @@ use telemetry::{Identity, OpenError, OpenSource, SourceInfo, TelemetrySource};
 use crate::{
     LibraryChoice,
     device::{LateDevice, NvmlDevice, Turns},
-    library::Candidate,
+    library::{self, Candidate},
     sys::{Code, Gpu, Library, LoadError},
 };
 
@@ -65,7 +65,12 @@ impl NvmlSource {
                 candidates.looked_at
             )))
         } else {
-            Err(OpenError::Failed(format!("NVIDIA's NVML library cannot be loaded: {}", failures.join("; "))))
+            Err(OpenError::Failed(format!(
+                "NVIDIA's NVML library cannot be loaded: {} (it takes the driver's own {} for {})",
+                failures.join("; "),
+                library::FILE_NAME,
+                std::env::consts::ARCH,
+            )))
         }
     }
 }

@@ -67,7 +67,7 @@ impl Library {
     pub(crate) fn load(path: &OsStr) -> Result<Self, LoadError> {
         let nvml = Nvml::builder().lib_path(path).init().map_err(|error| match (&error, Code::of(&error)) {
             (_, Some(code)) => LoadError::Init(code),
-            (NvmlError::LibloadingError(_), None) => LoadError::NotLoadable(error.to_string()),
+            (NvmlError::LibloadingError(inner), None) => LoadError::NotLoadable(inner.to_string()),
             (_, None) => LoadError::NotNvml(error.to_string()),
         })?;
         if let Err(error) = &nvml.lib().nvmlShutdown {

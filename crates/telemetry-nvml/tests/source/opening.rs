@@ -127,7 +127,11 @@ fn a_file_that_is_no_library_has_failed() {
     let path = directory.path().join(library::FILE_NAME);
     fs::write(&path, "not a library").unwrap();
     let error = open_error(LibraryChoice::Path(path.clone()));
-    assert!(matches!(&error, OpenError::Failed(text) if text.contains("cannot be loaded")), "{error}");
+    assert!(
+        matches!(&error, OpenError::Failed(text) if text.contains("cannot be loaded") && text.contains("driver's own libnvidia-ml.so.1")),
+        "{error}"
+    );
+    assert!(!error.to_string().contains("libloading"), "{error}");
 }
 
 #[test]
