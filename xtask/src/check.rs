@@ -1,7 +1,7 @@
 //! `check`: everything that can be said of the tree without running it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::say::{complain, say};
 use crate::tools::{self, Tools};
-use crate::{codegen, deploy, setup, shell};
+use crate::{book, codegen, deploy, setup, shell};
 
 /// How a step went.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,10 +51,19 @@ pub(crate) fn run() -> Result<()> {
 
 type Step = fn(&Tools) -> Result<Outcome>;
 
-fn steps() -> [(&'static str, Step); 8] {
+/// The example that is a workspace of its own.
+const BACKEND: &str = "examples/file-backend/Cargo.toml";
+
+fn steps() -> [(&'static str, Step); 9] {
     [
-        ("format", |_| passes(shell::cargo().args(["fmt", "--all", "--", "--check"]))),
-        ("clippy", |_| passes(shell::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
+        ("format", |_| {
+            passes(shell::cargo().args(["fmt", "--all", "--", "--check"]))?;
+            passes(shell::cargo().args(["fmt", "--manifest-path", BACKEND, "--", "--check"]))
+        }),
+        ("clippy", |_| {
+            passes(shell::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+            passes(&mut backend_clippy()?)
+        }),
         ("generated code", |_| {
             say!("$ cargo xtask codegen --check");
             codegen::run(true)?;
@@ -68,13 +77,17 @@ fn steps() -> [(&'static str, Step); 8] {
         }),
         ("links", |tools| {
             let pages = tracked(|path, _| path.extension().is_some_and(|extension| extension == "md"))?;
-            passes(shell::command(&tools.lychee).args(["--offline", "--include-fragments", "--no-progress"]).args(pages))
+            passes(shell::command(&tools.python.lychee).args(["--offline", "--include-fragments", "--no-progress"]).args(pages))
+        }),
+        ("book", |tools| {
+            book::check(&tools.python)?;
+            Ok(Outcome::Passed)
         }),
         ("scripts", |tools| {
             let scripts = tracked(|path, first_line| {
                 path.extension().is_some_and(|extension| extension == "sh") || (first_line.starts_with("#!") && first_line.ends_with("sh"))
             })?;
-            passes(shell::command(&tools.shellcheck).args(scripts))
+            passes(shell::command(&tools.python.shellcheck).args(scripts))
         }),
     ]
 }
@@ -82,6 +95,16 @@ fn steps() -> [(&'static str, Step); 8] {
 fn passes(command: &mut Command) -> Result<Outcome> {
     shell::run(command)?;
     Ok(Outcome::Passed)
+}
+
+/// With the versions of this workspace, and where its test builds it.
+fn backend_clippy() -> Result<Command> {
+    let lock = Path::new(BACKEND).with_file_name("Cargo.lock");
+    fs::copy("Cargo.lock", &lock).with_context(|| format!("cannot write {}", lock.display()))?;
+    let mut clippy = shell::cargo();
+    clippy.args(["clippy", "--all-targets", "--manifest-path", BACKEND, "--target-dir"]);
+    clippy.arg(shell::target_dir()?.join("tmp/file-backend")).args(["--", "-D", "warnings"]);
+    Ok(clippy)
 }
 
 fn deny(tools: &Tools) -> Command {

@@ -1,6 +1,7 @@
 //! Developer commands of the workspace: `cargo xtask COMMAND`.
 
 mod bench;
+mod book;
 mod bpffs;
 mod check;
 mod codegen;
@@ -39,8 +40,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Format, lints, generated code, dependencies, documentation, links, scripts
+    /// Format, lints, generated code, dependencies, documentation, links, the book, scripts
     Check,
+    /// The documentation as a book, in target/book
+    Book,
+    #[command(hide = true)]
+    BookLinks(book::LinksArgs),
     /// Every test of the workspace, those that need root and BPF included
     Test,
     /// The tests that matter on other kernels, in virtual machines; exit 77 when none can be set up here
@@ -83,6 +88,8 @@ fn run(args: Args) -> Result<()> {
         Command::Setup { check: true } => setup::list(),
         Command::Setup { check: false } => setup::run(),
         Command::Check => check::run(),
+        Command::Book => book::run(),
+        Command::BookLinks(args) => book::links(&args),
         Command::Test => test::run(),
         Command::TestKernels => vm::test_kernels(),
         Command::Vm(args) => vm::run(&args),

