@@ -40,7 +40,9 @@ fn headline(capture: &Capture) -> String {
         parts.push("INVENTED DATA".to_owned());
     }
     parts.extend(state.poll_interval().map(|interval| format!("every {}", units::age(interval))));
-    parts.extend(Some(state.driver_version()).filter(|version| !version.is_empty()).map(|version| format!("driver {version}")));
+    parts.extend(
+        Some(state.driver_version()).filter(|version| !version.is_empty()).map(|version| format!("driver {}", printable(&version))),
+    );
     parts.extend(capture.lost().map(|index| format!("GPU {index} LOST")));
     parts.join(" · ")
 }
