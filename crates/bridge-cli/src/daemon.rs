@@ -92,11 +92,11 @@ fn observer(args: &Args) -> Box<dyn Observer> {
 
 fn plan(args: &Args) -> Plan {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let (source, when_unavailable) = match args.mode {
-        Mode::Auto => (nvml(args), WhenUnavailable::FallBack(mock(args, &clock))),
-        Mode::Real if args.idle_if_no_gpu => (nvml(args), WhenUnavailable::Wait),
-        Mode::Real => (nvml(args), WhenUnavailable::Fail),
-        Mode::Mock => (mock(args, &clock), WhenUnavailable::Fail),
+    let (sources, when_unavailable) = match args.mode {
+        Mode::Auto => (vec![nvml(args)], WhenUnavailable::FallBack(mock(args, &clock))),
+        Mode::Real if args.idle_if_no_gpu => (vec![nvml(args)], WhenUnavailable::Wait),
+        Mode::Real => (vec![nvml(args)], WhenUnavailable::Fail),
+        Mode::Mock => (vec![mock(args, &clock)], WhenUnavailable::Fail),
     };
     Plan {
         maps: MapOptions::new(&args.pin_dir, process::id(), clock.boottime_ns()),
@@ -104,7 +104,7 @@ fn plan(args: &Args) -> Plan {
         poll_interval: args.poll_interval.effective(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         clock,
-        source,
+        sources,
         when_unavailable,
         observer: observer(args),
     }

@@ -209,7 +209,7 @@ fn the_watchdog_is_fed_by_the_loop_and_starves_with_it() {
         poll_interval: interval,
         version: "test".to_owned(),
         clock,
-        source: Source { name: "mock", is_mock: true, launcher },
+        sources: vec![Source { name: "mock", is_mock: true, launcher }],
         when_unavailable: WhenUnavailable::Fail,
         observer: Box::new(notifier),
     };

@@ -21,13 +21,22 @@ impl Backoff {
     pub(crate) fn next(&mut self, noise: u64) -> Duration {
         let delay = self.first.saturating_mul(1 << self.failures.min(20)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
-        delay - delay.mul_f64(0.2 * (noise % 1000) as f64 / 1000.0)
+        shortened(delay, noise)
+    }
+
+    /// The longest delay, whatever there was before.
+    pub(crate) fn longest(&self, noise: u64) -> Duration {
+        shortened(self.longest, noise)
     }
 
     /// It worked.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
+}
+
+fn shortened(delay: Duration, noise: u64) -> Duration {
+    delay - delay.mul_f64(0.2 * (noise % 1000) as f64 / 1000.0)
 }
 
 #[cfg(test)]
@@ -40,7 +49,7 @@ mod tests {
         let delays: Vec<_> = (0..7).map(|_| backoff.next(0).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 16, 30, 30]);
         backoff.reset();
-        assert_eq!(backoff.next(0).as_secs(), 1);
+        assert_eq!((backoff.longest(0).as_secs(), backoff.next(0).as_secs()), (30, 1));
     }
 
     #[test]

@@ -21,6 +21,18 @@ pub enum BridgeError {
         #[source]
         source: OpenError,
     },
+    /// None of the sources could be opened and nothing else was allowed.
+    #[error("cannot open any source: {}", list(.failures))]
+    NoneOpen {
+        /// What was to be opened, and why it could not.
+        failures: Vec<(&'static str, OpenError)>,
+    },
+    /// The plan has no source, or more than can be published.
+    #[error("{count} sources cannot be published; there must be from 1 to 16")]
+    Sources {
+        /// How many it has.
+        count: usize,
+    },
     /// The source failed again and again, in a way that waiting does not mend: a container that lost its devices, a driver that hangs.
     #[error("the {name} source failed {attempts} times in a row; giving up, so that a supervisor can start afresh")]
     GaveUp {
@@ -85,6 +97,10 @@ pub enum SamplerError {
         #[source]
         source: io::Error,
     },
+}
+
+fn list(failures: &[(&'static str, OpenError)]) -> String {
+    failures.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("; ")
 }
 
 /// An error with its causes, in one line.

@@ -1,22 +1,31 @@
-//! The loop: which sampler is running, what becomes of its rounds, and what to do when there is none.
+//! The loop: what the sources' news means for the maps, for each other, and for the bridge.
 //!
-//! At most two samplers run: the active one, whose rounds are published, and a candidate that is opening. A candidate that opens becomes the
-//! active one; while the fallback publishes, candidates of the real source go on being tried.
+//! Each source has a life of its own ([`Feed`]). What they have in common is here: their places in the maps, the fallback while none of them opens, the
+//! pins, the phase, and when to give up.
 
-use std::time::{Duration, Instant};
+mod sources;
+
+use std::{
+    array,
+    time::{Duration, Instant},
+};
 
 use map_publisher::{Publisher, cpu};
 use nix::poll::{PollFd, PollFlags};
 use telemetry::OpenError;
 
 use crate::{
-    BridgeError, Control, SamplerError,
-    backoff::Backoff,
+    BridgeError, Control,
     error::chain,
+    feed::{self, Feed, Heard, NotStarted},
+    gather::Gather,
+    grid,
     limits::Limits,
-    outlet::{Outcome, Outlet, SourceKind},
-    plan::{Observer, Phase, Plan, Source, Unobserved, WhenUnavailable},
-    sampler::{Event, Opened, Sampler},
+    outlet::{Outcome, Outlet},
+    picture::{MOST_SOURCES, Picture},
+    plan::{Observer, Phase, Plan, Unobserved, WhenUnavailable},
+    records::Part,
+    sampler::Sampler,
     wait::wait_until,
 };
 
@@ -24,11 +33,13 @@ use crate::{
 const PIN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// When a turn of the loop takes so much longer than that, the process did not run: it was stopped, or the machine was.
 const PAUSE: Duration = Duration::from_secs(2);
+/// The sources, and one that stands in for them.
+const MOST_FEEDS: usize = MOST_SOURCES + 1;
 
-/// Publishes `plan.source` until [`Control::stop`], on the calling thread, which is bound to one CPU for that time.
+/// Publishes `plan.sources` until [`Control::stop`], on the calling thread, which is bound to one CPU for that time.
 ///
 /// # Errors
-/// When the maps cannot be had, or the source cannot be opened and the plan allows nothing else.
+/// When the maps cannot be had, or no source can be opened and the plan allows nothing else.
 pub fn run(plan: Plan, control: &Control) -> Result<(), BridgeError> {
     run_within(plan, &Limits::default(), control)
 }
@@ -38,6 +49,10 @@ pub fn run(plan: Plan, control: &Control) -> Result<(), BridgeError> {
 /// # Errors
 /// As [`run`].
 pub fn run_within(mut plan: Plan, limits: &Limits, control: &Control) -> Result<(), BridgeError> {
+    let count = plan.sources.len();
+    if !(1..=MOST_SOURCES).contains(&count) {
+        return Err(BridgeError::Sources { count });
+    }
     let observer = std::mem::replace(&mut plan.observer, Box::new(Unobserved));
     let bound = match cpu::bind_to_lowest() {
         Ok(bound) => Some(bound),
@@ -55,71 +70,66 @@ pub fn run_within(mut plan: Plan, limits: &Limits, control: &Control) -> Result<
 
 #[derive(Debug)]
 struct Life {
-    plan: Plan,
+    keep_pins: bool,
+    poll_interval: Duration,
+    when_unavailable: Unavailable,
     limits: Limits,
     bound: Option<cpu::Bound>,
     outlet: Outlet,
-    active: Option<Active>,
-    candidate: Option<Candidate>,
-    next_attempt: Option<Instant>,
-    backoff: Backoff,
+    /// The sources in index order; the fallback, if there is one, is the last.
+    feeds: Vec<Feed>,
+    gather: Gather,
     next_pin_check: Instant,
     next_mock_reminder: Option<Instant>,
+    next_summary: Instant,
     /// When the loop last went round.
     last_turn: Instant,
-    /// When the active sampler last had news, or was opened.
-    last_news: Instant,
-    /// When what was published last must not stand any longer.
-    withdraw_at: Option<Instant>,
-    /// The first attempt to open the source is over, whatever came of it: from now on only the maps' trouble ends the bridge.
+    /// When what an earlier bridge left must not stand any longer.
+    leftovers_until: Option<Instant>,
+    /// A source has been opened, or it is decided what to do without: from now on only the maps' trouble ends the bridge.
     is_settled: bool,
     /// The driver was let go on request.
     is_released: bool,
-    /// Since the source last had news.
-    failures: u32,
-    /// What kept the source from being opened, as it was last said.
-    trouble: Option<String>,
-    next_summary: Instant,
 }
 
-#[derive(Debug)]
-struct Active {
-    sampler: Box<dyn Sampler>,
-    is_fallback: bool,
-    since: Instant,
-}
-
-#[derive(Debug)]
-struct Candidate {
-    sampler: Box<dyn Sampler>,
-    since: Instant,
+/// [`WhenUnavailable`], the fallback being a feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unavailable {
+    Fail,
+    Wait,
+    FallBack,
 }
 
 impl Life {
     fn new(plan: Plan, limits: Limits, publisher: Publisher, observer: Box<dyn Observer>, bound: Option<cpu::Bound>) -> Self {
-        let now = Instant::now();
         let outlet = Outlet::new(publisher, &plan, observer);
-        // What an earlier bridge left stands for its hold, like the last round of a sampler that died.
-        let withdraw_at = Some(now + outlet.hold());
+        let (now, lead) = grid::place(plan.poll_interval);
+        let mut feeds: Vec<_> = plan.sources.into_iter().map(|source| Feed::new(source, false, &limits, now)).collect();
+        let when_unavailable = match plan.when_unavailable {
+            WhenUnavailable::Fail => Unavailable::Fail,
+            WhenUnavailable::Wait => Unavailable::Wait,
+            WhenUnavailable::FallBack(source) => {
+                feeds.push(Feed::new(source, true, &limits, now));
+                Unavailable::FallBack
+            }
+        };
         Self {
-            plan,
+            keep_pins: plan.keep_pins,
+            poll_interval: plan.poll_interval,
+            when_unavailable,
             limits,
             bound,
-            outlet,
-            active: None,
-            candidate: None,
-            next_attempt: Some(now),
-            backoff: Backoff::new(&limits),
+            gather: Gather::new(feeds.len(), now.checked_sub(lead).unwrap_or(now), plan.poll_interval),
+            feeds,
             next_pin_check: now + PIN_CHECK_INTERVAL,
             next_mock_reminder: None,
+            next_summary: now + limits.report,
             last_turn: now,
-            last_news: now,
-            withdraw_at,
+            // Like the last round of a sampler that died.
+            leftovers_until: Some(now + outlet.hold()),
+            outlet,
             is_settled: false,
             is_released: false,
-            failures: 0,
-            trouble: None,
-            next_summary: now + limits.report,
         }
     }
 
@@ -128,69 +138,74 @@ impl Life {
             self.follow(control);
             self.do_what_is_due(Instant::now())?;
             self.outlet.alive();
-            self.wait(control)?;
-            if self.candidate.is_some() {
-                self.hear_candidate()?;
-            }
-            if self.active.is_some() {
-                self.hear_active()?;
+            let ready = self.wait(control)?;
+            self.hear(ready)?;
+            let now = Instant::now();
+            if self.gather.is_due(now) {
+                self.publish(now);
             }
         }
         Ok(())
     }
 
-    fn end(self) -> Result<(), BridgeError> {
+    fn end(mut self) -> Result<(), BridgeError> {
         // The maps first: a sampler may take its time to end.
-        let closed = self.outlet.close(self.plan.keep_pins);
-        drop(self.active);
-        drop(self.candidate);
+        let closed = self.outlet.close(self.keep_pins);
+        feed::end_all(self.feeds.iter_mut().filter_map(Feed::close));
         Ok(closed?)
     }
 
-    /// Lets the driver go, or takes it up again, when that was asked for.
+    /// Lets the drivers go, or takes them up again, when that was asked for.
     fn follow(&mut self, control: &Control) {
         let release = control.is_released();
         if release == self.is_released {
             return;
         }
         self.is_released = release;
+        let sources = self.names();
         if release {
-            log::info!("{} is let go on request; nothing is published until it is to be taken up again", self.plan.source.name);
-            self.candidate = None;
-            self.next_attempt = None;
-            if self.active.as_ref().is_none_or(|active| !active.is_fallback) {
-                self.active = None;
-                self.withdraw_at = None;
+            log::info!("{sources} let go on request; nothing is published until it is to be taken up again");
+            for index in 0..self.feeds.len() {
+                if !self.feeds[index].is_fallback {
+                    self.gather.leave(index);
+                    feed::end(self.feeds[index].release(), false);
+                }
+            }
+            if !self.is_falling_back() {
+                self.leftovers_until = None;
                 self.outlet.withdraw(Phase::Waiting, "the driver is let go on request");
             }
         } else {
-            log::info!("{} is taken up again on request", self.plan.source.name);
-            self.backoff.reset();
-            self.next_attempt = Some(Instant::now());
+            log::info!("{sources} taken up again on request");
+            self.sources_mut().for_each(Feed::take_up);
         }
     }
 
-    fn wait(&self, control: &Control) -> Result<(), BridgeError> {
-        let timers = [
-            Some(self.next_pin_check),
-            Some(self.next_summary),
-            self.next_attempt,
-            self.next_mock_reminder,
-            self.active.as_ref().and_then(|active| active.sampler.deadline()),
-            self.withdraw_at,
-            self.candidate.as_ref().map(|candidate| candidate.since + self.limits.open),
-            self.candidate.as_ref().and_then(|candidate| candidate.sampler.deadline()),
-        ];
-        // A sampler that is not there is stood in for by the control, whose descriptor is waited for anyway.
-        let requests = control.as_fd();
-        let active = self.active.as_ref().map_or(requests, |active| active.sampler.as_fd());
-        let candidate = self.candidate.as_ref().map_or(requests, |candidate| candidate.sampler.as_fd());
-        let mut fds = [requests, active, candidate].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        wait_until(&mut fds, timers.into_iter().flatten().min()).map_err(BridgeError::Wait)?;
-        if fds[0].any().unwrap_or(false) {
+    /// Waits for something to do. Returns whose descriptor is readable, a bit each.
+    fn wait(&self, control: &Control) -> Result<u32, BridgeError> {
+        let mut deadline = self.next_pin_check.min(self.next_summary);
+        let timers = [self.next_mock_reminder, self.leftovers_until, self.gather.deadline()];
+        let feeds =
+            self.feeds.iter().flat_map(|feed| [feed.next_attempt, feed.withdraw_at, feed.open_deadline(&self.limits), feed.deadline()]);
+        for timer in timers.into_iter().chain(feeds).flatten() {
+            deadline = deadline.min(timer);
+        }
+
+        let mut fds: [_; 1 + MOST_FEEDS] = array::from_fn(|_| PollFd::new(control.as_fd(), PollFlags::POLLIN));
+        let mut owners = [0; MOST_FEEDS];
+        let running = self.feeds.iter().enumerate().filter_map(|(index, feed)| Some((index, feed.as_fd()?)));
+        let mut count = 0;
+        for ((index, fd), (slot, owner)) in running.zip(fds[1..].iter_mut().zip(&mut owners)) {
+            *slot = PollFd::new(fd, PollFlags::POLLIN);
+            *owner = index;
+            count += 1;
+        }
+        wait_until(&mut fds[..=count], Some(deadline)).map_err(BridgeError::Wait)?;
+        let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+        if is_ready(&fds[0]) {
             control.clear();
         }
-        Ok(())
+        Ok(fds[1..=count].iter().zip(owners).map(|(fd, owner)| u32::from(is_ready(fd)) << owner).sum())
     }
 
     fn do_what_is_due(&mut self, now: Instant) -> Result<(), BridgeError> {
@@ -201,26 +216,35 @@ impl Life {
         }
         if now >= self.next_summary {
             self.next_summary = now + self.limits.report;
-            self.outlet.summarise(self.active.as_ref().map(|active| active.sampler.round()));
+            self.summarise();
         }
         if self.next_mock_reminder.is_some_and(|at| now >= at) {
-            log::warn!("the published data is still invented: {} cannot be opened", self.plan.source.name);
+            let names: Vec<_> = self.sources().map(Feed::name).collect();
+            log::warn!("the published data is still invented: {} cannot be opened", names.join(" and "));
             self.next_mock_reminder = Some(now + self.limits.report);
         }
-        if self.candidate.as_ref().is_some_and(|candidate| now >= candidate.since + self.limits.open) {
-            self.candidate = None;
-            self.not_opened(OpenError::Failed(format!("it did not open within {:?}", self.limits.open)))?;
+        if self.leftovers_until.is_some_and(|at| now >= at) {
+            self.leftovers_until = None;
+            self.outlet.withdraw(self.outlet.phase(), "the source is being opened");
         }
-        if self.next_attempt.is_some_and(|at| now >= at) {
-            self.attempt()?;
-        }
-        if self.withdraw_at.is_some_and(|at| now >= at) {
-            self.withdraw_at = None;
-            self.outdated(now);
-        }
-        let stuck_limit = self.limits.stuck.max(self.plan.poll_interval.saturating_mul(20));
-        if self.active.is_some() && now.saturating_duration_since(self.last_news) >= stuck_limit {
-            self.source_gone(&format!("no device has answered for {stuck_limit:?}"))?;
+        let stuck_limit = self.limits.stuck.max(self.poll_interval.saturating_mul(20));
+        for index in 0..self.feeds.len() {
+            let feed = &mut self.feeds[index];
+            if feed.open_deadline(&self.limits).is_some_and(|at| now >= at) {
+                let hanging = feed.close();
+                self.end_sampler(hanging);
+                self.not_opened(index, OpenError::Failed(format!("it did not open within {:?}", self.limits.open)))?;
+            }
+            if self.feeds[index].next_attempt.is_some_and(|at| now >= at) {
+                self.attempt(index)?;
+            }
+            if self.feeds[index].withdraw_at.is_some_and(|at| now >= at) {
+                self.outdated(index, now);
+            }
+            let feed = &self.feeds[index];
+            if feed.is_open() && now.saturating_duration_since(feed.last_news) >= stuck_limit {
+                self.source_gone(index, &format!("no device has answered for {stuck_limit:?}"))?;
+            }
         }
         Ok(())
     }
@@ -233,207 +257,156 @@ impl Life {
             return;
         }
         log::warn!("the bridge did not run for {:.1} s", pause.as_secs_f64());
-        self.last_news = (self.last_news + pause).min(now);
-        if let Some(candidate) = &mut self.candidate {
-            candidate.since = (candidate.since + pause).min(now);
-        }
+        self.feeds.iter_mut().for_each(|feed| feed.note_pause(pause, now));
     }
 
-    /// What is in the maps was last confirmed longer ago than it may stand.
-    fn outdated(&mut self, now: Instant) {
-        if self.outlet.phase() == Phase::Publishing {
-            log::warn!("no device has answered for {:.1} s: the maps are empty until one does", (now - self.last_news).as_secs_f64());
-            self.outlet.withdraw(Phase::Waiting, "no device answers");
+    fn summarise(&mut self) {
+        let is_told = |feed: &Feed| feed.opened.is_some() && (!feed.is_fallback || feed.is_open());
+        let mut summaries: Vec<_> =
+            self.feeds.iter_mut().filter_map(|feed| is_told(feed).then(|| (feed.name(), feed.summarise()))).collect();
+        if summaries.is_empty() {
+            summaries.extend(self.feeds.first_mut().map(|feed| (feed.name(), feed.summarise())));
+        }
+        self.outlet.summarise(&summaries);
+    }
+
+    /// What one source published last was confirmed longer ago than it may stand.
+    fn outdated(&mut self, index: usize, now: Instant) {
+        let feed = &mut self.feeds[index];
+        feed.forget();
+        let silent = (now - feed.last_news).as_secs_f64();
+        if self.others_stand(index) {
+            let name = self.feeds[index].name();
+            log::warn!("no device of {name} has answered for {silent:.1} s: its slots are empty until one does; the others go on");
+            self.retract(index);
         } else {
-            // An earlier bridge's.
-            self.outlet.withdraw(self.outlet.phase(), "the source is being opened");
+            log::warn!("no device has answered for {silent:.1} s: the maps are empty until one does");
+            self.withdraw(Phase::Waiting, "no device answers");
         }
     }
 
-    fn attempt(&mut self) -> Result<(), BridgeError> {
-        self.next_attempt = None;
-        match launch(&mut self.plan.source, &self.bound) {
-            Ok(sampler) => self.candidate = Some(Candidate { sampler, since: Instant::now() }),
-            Err(source) if self.is_settled => {
+    fn attempt(&mut self, index: usize) -> Result<(), BridgeError> {
+        let feed = &mut self.feeds[index];
+        let name = feed.name();
+        match feed.attempt(&self.bound) {
+            Ok(()) => Ok(()),
+            Err(NotStarted::Missing(what)) => self.not_opened(index, OpenError::NotAvailable(what)),
+            Err(NotStarted::Failed(source)) if feed.is_fallback || (!self.is_settled && self.sources().count() == 1) => {
+                Err(BridgeError::Launch { name, source })
+            }
+            Err(NotStarted::Failed(source)) if !self.is_settled => {
+                self.not_opened(index, OpenError::Failed(format!("cannot start its sampler: {}", chain(&source))))
+            }
+            Err(NotStarted::Failed(source)) => {
                 let failure = OpenError::Failed(chain(&source));
-                self.say_trouble(format!("cannot start the {} sampler: {failure}", self.plan.source.name));
-                self.count_failure(failure)?;
-                self.try_again();
-            }
-            Err(source) => return Err(BridgeError::Launch { name: self.plan.source.name, source }),
-        }
-        Ok(())
-    }
-
-    /// What keeps the source from being opened is said when it is news.
-    fn say_trouble(&mut self, text: String) {
-        if self.trouble.as_ref() == Some(&text) {
-            log::debug!("still: {text}");
-        } else {
-            log::warn!("{text}");
-            self.trouble = Some(text);
-        }
-    }
-
-    fn try_again(&mut self) {
-        let delay = self.backoff.next(self.outlet.noise());
-        log::debug!("next attempt to open {} in {:.1} s", self.plan.source.name, delay.as_secs_f64());
-        self.next_attempt = Some(Instant::now() + delay);
-    }
-
-    fn hear_candidate(&mut self) -> Result<(), BridgeError> {
-        let Some(mut candidate) = self.candidate.take() else { return Ok(()) };
-        match candidate.sampler.receive() {
-            Ok(Event::Opened(opened)) => self.opened(candidate.sampler, &opened, false),
-            Ok(Event::OpenFailed(error)) => self.not_opened(error)?,
-            Ok(Event::SourceGone(what)) => self.not_opened(OpenError::Failed(what))?,
-            Ok(Event::Nothing | Event::Round) => self.candidate = Some(candidate),
-            Err(error) => self.not_opened(OpenError::Failed(chain(&error)))?,
-        }
-        Ok(())
-    }
-
-    fn opened(&mut self, sampler: Box<dyn Sampler>, opened: &Opened, is_fallback: bool) {
-        if self.active.take().is_some() {
-            // What the fallback invented goes before the first real round.
-            self.outlet.withdraw(Phase::Starting, "the source is open");
-        }
-        self.is_settled = true;
-        if !is_fallback {
-            self.next_mock_reminder = None;
-            self.trouble = None;
-        }
-        let kind = match (is_fallback, self.plan.source.is_mock) {
-            (true, _) => SourceKind::MockFallback,
-            (false, true) => SourceKind::Mock,
-            (false, false) => SourceKind::Real,
-        };
-        self.outlet.opened(opened, kind);
-        self.last_news = Instant::now();
-        self.active = Some(Active { sampler, is_fallback, since: self.last_news });
-    }
-
-    /// The source could not be opened: the first time, and only then, that may end the bridge.
-    fn not_opened(&mut self, error: OpenError) -> Result<(), BridgeError> {
-        let name = self.plan.source.name;
-        if self.is_settled {
-            self.say_trouble(format!("{name} cannot be opened: {error}"));
-            if matches!(error, OpenError::Failed(_)) {
-                self.count_failure(error)?;
-            }
-            self.try_again();
-            return Ok(());
-        }
-        let text = format!("{name} cannot be opened: {error}");
-        match &self.plan.when_unavailable {
-            WhenUnavailable::Fail => return Err(BridgeError::Open { name, source: error }),
-            WhenUnavailable::Wait => {
-                log::warn!("{text}; waiting for it, nothing is published until then");
-                self.is_settled = true;
-                let phase = if matches!(error, OpenError::NotAvailable(_)) { Phase::Idle } else { Phase::Waiting };
-                self.withdraw_at = None;
-                self.outlet.withdraw(phase, &text);
-            }
-            WhenUnavailable::FallBack(fallback) => {
-                log::warn!("{text}; THE PUBLISHED DATA IS INVENTED by the {} source until it can", fallback.name);
-                self.fall_back()?;
+                self.feeds[index].say_trouble(format!("cannot start the {name} sampler: {failure}"));
+                self.failed(index, failure)
             }
         }
-        self.trouble = Some(text);
-        self.try_again();
-        Ok(())
     }
 
-    fn fall_back(&mut self) -> Result<(), BridgeError> {
-        let WhenUnavailable::FallBack(fallback) = &mut self.plan.when_unavailable else { return Ok(()) };
-        let name = fallback.name;
-        let launched = launch(fallback, &self.bound);
-        let mut sampler = launched.map_err(|source| BridgeError::Launch { name, source })?;
-        match sampler.receive() {
-            Ok(Event::Opened(opened)) => self.opened(sampler, &opened, true),
-            Ok(Event::OpenFailed(source)) => return Err(BridgeError::Open { name, source }),
-            Ok(other) => {
-                let source = OpenError::Failed(format!("it answered {other:?}"));
-                return Err(BridgeError::Open { name, source });
+    fn hear(&mut self, ready: u32) -> Result<(), BridgeError> {
+        for index in 0..self.feeds.len() {
+            // A deadline may be "now": it is asked for before the time is.
+            let is_due = |at: Instant| at <= Instant::now();
+            if ready & 1 << index == 0 && !self.feeds[index].deadline().is_some_and(is_due) {
+                continue;
             }
-            Err(source) => return Err(BridgeError::Launch { name, source }),
-        }
-        self.next_mock_reminder = Some(Instant::now() + self.limits.report);
-        Ok(())
-    }
-
-    fn hear_active(&mut self) -> Result<(), BridgeError> {
-        let Some(active) = &mut self.active else { return Ok(()) };
-        match active.sampler.receive() {
-            Ok(Event::Round) => {
-                let outcome = self.outlet.publish(active.sampler.round());
-                if outcome == Outcome::Nothing {
-                    return Ok(());
-                }
-                self.last_news = Instant::now();
-                self.withdraw_at = Some(self.last_news + self.outlet.hold());
-                if outcome == Outcome::Published && !active.is_fallback {
-                    self.failures = 0;
-                    if self.last_news - active.since >= self.limits.steady_after {
-                        self.backoff.reset();
+            loop {
+                match self.feeds[index].hear() {
+                    Heard::Nothing => break,
+                    // It may have sent a round with it.
+                    Heard::Opened(opened) => self.opened(index, opened),
+                    Heard::Round(has_news) => {
+                        self.gather.deliver(index, has_news, Instant::now());
+                        break;
                     }
+                    Heard::NotOpened(error) => return self.not_opened(index, error),
+                    Heard::Gone(what) => return self.source_gone(index, &what),
+                    Heard::Died(error) => return self.sampler_died(index, &error),
                 }
             }
-            Ok(Event::SourceGone(what)) => self.source_gone(&what)?,
-            Ok(Event::Nothing | Event::Opened(_) | Event::OpenFailed(_)) => {}
-            Err(error) => self.sampler_died(&error)?,
         }
         Ok(())
     }
 
-    /// The driver is gone: what was published is not true any more.
-    fn source_gone(&mut self, what: &str) -> Result<(), BridgeError> {
-        if self.active.take_if(|active| active.is_fallback).is_some() {
-            return self.fallback_failed(what);
+    /// Publishes what the sources have delivered.
+    fn publish(&mut self, now: Instant) {
+        let Self { feeds, gather, outlet, .. } = self;
+        let tick = outlet.publish(&picture(feeds, gather, |_| false));
+        gather.take();
+        if tick.outcome == Outcome::Nothing {
+            return;
         }
-        let name = self.plan.source.name;
-        log::warn!("{name} is gone: {what}; waiting for it, the maps are empty until then");
-        self.active = None;
-        self.withdraw_at = None;
-        self.outlet.withdraw(Phase::Waiting, &format!("{name} is gone: {what}"));
-        self.count_failure(OpenError::Failed(what.to_owned()))?;
-        self.try_again();
-        Ok(())
+        self.leftovers_until = None;
+        let (hold, published) = (self.outlet.hold(), tick.outcome == Outcome::Published);
+        let shown = self.feeds.iter_mut().filter(|feed| feed.has_round());
+        for (_, feed) in (0..).zip(shown).filter(|(part, _)| tick.answered & 1 << part != 0) {
+            feed.has_news(now, hold, published && !feed.is_fallback, &self.limits);
+        }
     }
 
-    /// A sampler that died takes no device with it: its last round stands for its hold.
-    fn sampler_died(&mut self, error: &SamplerError) -> Result<(), BridgeError> {
-        if self.active.take_if(|active| active.is_fallback).is_some() {
-            return self.fallback_failed(&chain(error));
-        }
-        log::warn!("{}; it is started anew", chain(error));
-        self.active = None;
-        self.count_failure(OpenError::Failed(chain(error)))?;
-        self.try_again();
-        Ok(())
+    /// Takes one source's records out of the maps, and leaves the others'.
+    fn retract(&mut self, index: usize) {
+        let Self { feeds, gather, outlet, .. } = self;
+        let feed = &feeds[index];
+        let lost = feed.first_index..feed.first_index.saturating_add(feed.reserved);
+        outlet.retract(&picture(feeds, gather, |other| other == index), lost);
     }
 
-    fn fallback_failed(&mut self, what: &str) -> Result<(), BridgeError> {
-        log::warn!("the fallback is started anew: {what}");
-        self.fall_back()
+    /// Empties the maps.
+    fn withdraw(&mut self, phase: Phase, text: &str) {
+        self.leftovers_until = None;
+        self.feeds.iter_mut().for_each(Feed::forget);
+        self.outlet.withdraw(phase, text);
     }
 
-    /// Counts what waiting may not mend; news from the source sets the count back.
-    fn count_failure(&mut self, source: OpenError) -> Result<(), BridgeError> {
-        self.failures += 1;
-        if self.failures < self.limits.most_failures || self.active.is_some() {
-            return Ok(());
+    fn end_sampler(&self, sampler: Option<Box<dyn Sampler>>) {
+        feed::end(sampler, self.feeds.iter().any(Feed::is_open));
+    }
+
+    /// Whether records of other sources are in the maps.
+    fn others_stand(&self, index: usize) -> bool {
+        self.feeds.iter().enumerate().any(|(other, feed)| other != index && feed.stands())
+    }
+
+    /// Whether other sources are publishing.
+    fn others_publish(&self, index: usize) -> bool {
+        self.feeds.iter().enumerate().any(|(other, feed)| other != index && feed.stands() && feed.is_open())
+    }
+
+    fn is_falling_back(&self) -> bool {
+        self.feeds.iter().any(|feed| feed.is_fallback && (feed.is_open() || feed.is_opening()))
+    }
+
+    fn is_one_of_several(&self) -> bool {
+        self.sources().filter(|feed| feed.opened.is_some()).count() > 1
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Feed> {
+        self.feeds.iter().filter(|feed| !feed.is_fallback)
+    }
+
+    fn sources_mut(&mut self) -> impl Iterator<Item = &mut Feed> {
+        self.feeds.iter_mut().filter(|feed| !feed.is_fallback)
+    }
+
+    /// `nvml is`, or `nvml and drm are`: the sources that have been open, or all when none has.
+    fn names(&self) -> String {
+        let mut names: Vec<_> = self.sources().filter(|feed| feed.opened.is_some()).map(Feed::name).collect();
+        if names.is_empty() {
+            names.extend(self.sources().map(Feed::name));
         }
-        Err(BridgeError::GaveUp { name: self.plan.source.name, attempts: self.failures, source })
+        format!("{} {}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })
     }
 }
 
-/// Starts a sampler that may use all of the CPUs that the process was given, not just the publisher's.
-fn launch(source: &mut Source, bound: &Option<cpu::Bound>) -> Result<Box<dyn Sampler>, SamplerError> {
-    let Some(bound) = bound else { return source.launcher.launch() };
-    let failed = |doing| move |source| SamplerError::Io { doing, source };
-    bound.previous.apply().map_err(failed("use all CPUs for the sampler"))?;
-    let launched = source.launcher.launch();
-    cpu::bind_to_lowest().map_err(failed("return to one CPU"))?;
-    launched
+/// What the sources have to say, but for some.
+fn picture<'a>(feeds: &'a [Feed], gather: &Gather, is_left_out: impl Fn(usize) -> bool) -> Picture<'a> {
+    let shown = feeds.iter().enumerate().filter(|(index, _)| !is_left_out(*index));
+    let part = |(index, feed): (usize, &'a Feed)| {
+        let has_news = gather.has_news(index);
+        Some(Part { first_index: feed.first_index, has_news, round: feed.round(has_news)? })
+    };
+    shown.filter_map(part).collect()
 }

@@ -1,22 +1,23 @@
 //! The publishing end of the loop: rounds in, maps written, `gpu_bridge_state` kept.
 
 use std::{
-    collections::BTreeMap,
+    ops::Range,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use gpu_types::{GpuBridgeDevice, GpuBridgeState};
+use gpu_types::GpuBridgeState;
 use map_publisher::{PublishError, Publisher};
 use telemetry::Now;
 
 use crate::{
     clock::Clock,
+    describe::{self, Listed, text},
     error::chain,
     plan::{Observer, Phase, Plan},
-    records::{CLOCK_STEP_NS, Frame, RecordBuilder, is_held, metrics_present},
-    sampler::{Opened, Round},
+    records::{CLOCK_STEP_NS, Frame, Part, RecordBuilder, is_held},
+    tally::SourceSummary,
 };
 
 /// A device that does not answer keeps its last record for this long, or for 3 intervals.
@@ -24,7 +25,7 @@ const SHORTEST_HOLD: Duration = Duration::from_millis(500);
 /// A failure that goes on is said again this often, with its count.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What became of a round.
+/// What became of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The maps are equal to it.
@@ -33,6 +34,13 @@ pub(crate) enum Outcome {
     Failed,
     /// No device has answered, or its answers are from before its hold: there is nothing to publish.
     Nothing,
+}
+
+/// What became of a tick, and of which of its parts devices have answered: a bit each, from the lowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tick {
+    pub(crate) outcome: Outcome,
+    pub(crate) answered: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +71,11 @@ pub(crate) struct Outlet {
     phase: Phase,
     /// What is published, in words.
     publishing: String,
+    /// The observer has to hear of other words.
+    publishing_changed: bool,
+    /// Whose devices which are, where there are several sources: what they are called by in the log.
+    owners: Vec<(Range<u32>, &'static str)>,
     tally: Tally,
-    /// Failed calls at the last summary.
-    failures_before: BTreeMap<String, u64>,
 }
 
 /// A publishing failure that goes on.
@@ -75,18 +85,11 @@ struct Failure {
     said_at: Instant,
 }
 
-/// What happened since the last summary.
+/// What happened since the last summary, whatever the sources.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     rounds: u64,
     late: u64,
-    /// Since the source was opened.
-    skipped: u64,
-    skipped_before: u64,
-    processes: usize,
-    /// Over all devices, since the source was opened.
-    time_in_source: Duration,
-    time_in_source_before: Duration,
 }
 
 impl Outlet {
@@ -109,8 +112,9 @@ impl Outlet {
             observer,
             phase: Phase::Starting,
             publishing: String::new(),
+            publishing_changed: false,
+            owners: Vec::new(),
             tally: Tally::default(),
-            failures_before: BTreeMap::new(),
         };
         let started_boottime_ns = outlet.clock.boottime_ns();
         let state = GpuBridgeState {
@@ -142,63 +146,76 @@ impl Outlet {
         self.clock.now().realtime_ns() / 1_000
     }
 
-    /// A source was opened: says so, and describes its devices.
-    pub(crate) fn opened(&mut self, opened: &Opened, kind: SourceKind) {
-        let Opened { info, devices } = opened;
-        let driver = info.driver_version.as_ref().map(|version| format!(", driver {version}")).unwrap_or_default();
+    /// A source was opened: says so.
+    pub(crate) fn announce(&self, source: &Listed<'_>) {
+        let info = &source.opened.info;
         let library = info.library.as_ref().map(|library| format!(" from {library}")).unwrap_or_default();
-        let described: Vec<_> = devices
-            .iter()
-            .map(|device| {
+        let described: Vec<_> = source
+            .devices()
+            .map(|(index, device)| {
                 let parts = [device.name.as_str(), device.uuid.as_str(), device.pci_bus_id.as_str()];
                 let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-                format!("{} {}", device.index, parts.join(" "))
+                format!("{index} {}", parts.join(" "))
             })
             .collect();
         log::info!(
-            "gpu-ebpf-bridge {}: source {}{driver}{library}, {} devices ({}), maps in {}, every {:?}",
+            "gpu-ebpf-bridge {}: source {}{}{library}, {} devices ({}), maps in {}, every {:?}",
             self.version,
             info.name,
-            devices.len(),
+            source.driver(),
+            described.len(),
             described.join("; "),
             self.pin_dir.display(),
             self.poll_interval,
         );
-        let source = match kind {
+    }
+
+    /// Describes what is, and was, open.
+    pub(crate) fn list(&mut self, sources: &[Listed<'_>], kind: SourceKind) {
+        let source_number = match kind {
             SourceKind::Real => gpu_types::GPU_BRIDGE_SOURCE_REAL,
             SourceKind::Mock => gpu_types::GPU_BRIDGE_SOURCE_MOCK,
             SourceKind::MockFallback => gpu_types::GPU_BRIDGE_SOURCE_MOCK_FALLBACK,
         };
-        let invented = if kind == SourceKind::Real { "" } else { ", INVENTED DATA" };
-        self.publishing = format!("publishing {} devices of {}{driver}{invented}", devices.len(), info.name);
-        self.silent = 0;
-        // A newly opened source counts from 0.
-        self.tally = Tally { skipped_before: 0, time_in_source_before: Duration::ZERO, ..self.tally };
-        self.failures_before.clear();
         self.publisher.set_state(|state| {
-            state.source = source;
-            state.driver_version = text(info.driver_version.as_deref().unwrap_or_default());
-            state.devices = [GpuBridgeDevice::default(); gpu_types::GPU_MAX_DEVICES as usize];
-            for device in devices {
-                let Some(slot) = state.devices.get_mut(device.index as usize) else { continue };
-                slot.uuid = text(&device.uuid);
-                slot.pci_bus_id = text(&device.pci_bus_id);
-                slot.name = text(&device.name);
-                slot.vendor_id = device.vendor_id;
-            }
-            state.n_devices = devices.len() as u32;
+            state.source = source_number;
+            describe::list(state, sources);
         });
+
+        let open: Vec<String> = sources
+            .iter()
+            .filter(|source| source.is_open)
+            .map(|source| format!("{} devices of {}{}", source.opened.devices.len(), source.opened.info.name, source.driver()))
+            .collect();
+        let invented = if kind == SourceKind::Real { "" } else { ", INVENTED DATA" };
+        self.publishing = format!("publishing {}{invented}", open.join("; "));
+        self.publishing_changed = true;
+
+        let range =
+            |source: &Listed<'_>| match (source.devices().map(|(index, _)| index).min(), source.devices().map(|(index, _)| index).max()) {
+                (Some(first), Some(last)) => first..last + 1,
+                _ => 0..0,
+            };
+        for index in sources.iter().filter(|source| source.is_new).flat_map(range) {
+            self.silent &= !bit(index);
+        }
+        self.owners.clear();
+        if sources.len() > 1 {
+            self.owners.extend(sources.iter().map(|source| (range(source), source.name)));
+        }
     }
 
-    /// Makes the maps equal `round`, unless none of its devices' readings counts any more.
-    pub(crate) fn publish(&mut self, round: &Round) -> Outcome {
+    /// Makes the maps equal the parts, unless none of their devices' readings counts any more.
+    pub(crate) fn publish(&mut self, parts: &[Part<'_>]) -> Tick {
         let now = self.clock.now();
-        if !round.has_news || !round.devices.iter().any(|device| is_held(device, now, self.hold)) {
+        let answers = |part: &Part<'_>| part.has_news && part.round.devices.iter().any(|device| is_held(device, now, self.hold));
+        let answered = (0..).zip(parts).map(|(number, part)| u32::from(answers(part)) << number).sum();
+        if answered == 0 {
             // Nothing is published, but the state says how the devices are.
-            self.describe(round, now);
-            return Outcome::Nothing;
+            self.note_devices(parts, now);
+            return Tick { outcome: Outcome::Nothing, answered };
         }
-        match self.try_publish(round, now) {
+        let outcome = match self.try_publish(parts, now) {
             Ok(()) => {
                 if let Some(failure) = self.failure.take() {
                     log::info!("publishing works again after {} failures", failure.count);
@@ -209,10 +226,38 @@ impl Outlet {
                 self.note_failure(&error);
                 Outcome::Failed
             }
-        }
+        };
+        Tick { outcome, answered }
     }
 
-    fn try_publish(&mut self, round: &Round, now: Now) -> Result<(), PublishError> {
+    fn try_publish(&mut self, parts: &[Part<'_>], now: Now) -> Result<(), PublishError> {
+        self.fill(parts, now)?;
+        self.note_left_out();
+        // The state first: whoever sees a fresh `gpu_meta` finds its devices described.
+        self.note_devices(parts, now);
+        if self.phase != Phase::Publishing {
+            self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
+        }
+        if let Err(error) = self.write(now) {
+            let phase = number(self.phase);
+            self.publisher.set_state(|state| state.phase = phase);
+            return Err(error);
+        }
+        self.note_silent(parts, now);
+        if self.phase != Phase::Publishing || self.publishing_changed {
+            let text = std::mem::take(&mut self.publishing);
+            if self.phase == Phase::Waiting {
+                log::info!("{text}");
+            }
+            self.enter(Phase::Publishing, &text);
+            self.publishing = text;
+            self.publishing_changed = false;
+        }
+        Ok(())
+    }
+
+    /// Makes records of the parts. Where the wall clock was stepped, consumers are told of that first.
+    fn fill(&mut self, parts: &[Part<'_>], now: Now) -> Result<(), PublishError> {
         if let Some(offset) = self.published_offset_ns
             && offset.abs_diff(now.clock_offset_ns) > CLOCK_STEP_NS
         {
@@ -220,81 +265,68 @@ impl Outlet {
             self.publisher.step_clock(now.clock_offset_ns)?;
         }
         let frame = Frame { now, hold: self.hold, last_stamp_ns: self.last_stamp_ns, helper_pid: self.helper_pid };
-        self.builder.fill(round, &frame);
-        self.note_left_out();
-        // The state first: whoever sees a fresh `gpu_meta` finds its devices described.
-        self.describe(round, now);
-        if self.phase != Phase::Publishing {
-            self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
-        }
-        match self.publisher.publish(&self.builder.records) {
-            Ok(published) => log::debug!("{published:?}"),
-            Err(error) => {
-                let phase = number(self.phase);
-                self.publisher.set_state(|state| state.phase = phase);
-                return Err(error);
-            }
-        }
-        self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
-        self.published_offset_ns = Some(now.clock_offset_ns);
-        self.note_silent(round, now);
-        if self.phase != Phase::Publishing {
-            let text = std::mem::take(&mut self.publishing);
-            if self.phase == Phase::Waiting {
-                log::info!("{text}");
-            }
-            self.enter(Phase::Publishing, &text);
-            self.publishing = text;
-        }
+        self.builder.fill(parts, &frame);
         Ok(())
     }
 
-    fn describe(&mut self, round: &Round, now: Now) {
+    /// Publishes the records.
+    fn write(&mut self, now: Now) -> Result<(), PublishError> {
+        let published = self.publisher.publish(&self.builder.records)?;
+        log::trace!("{published:?}");
+        self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
+        self.published_offset_ns = Some(now.clock_offset_ns);
+        Ok(())
+    }
+
+    fn note_devices(&mut self, parts: &[Part<'_>], now: Now) {
         let (hold, left_out) = (self.hold, self.builder.left_out as u32);
         let tally = &mut self.tally;
         tally.rounds += 1;
-        tally.skipped = round.skipped_ticks;
-        tally.time_in_source = Duration::from_nanos(round.devices.iter().map(|device| device.time_in_source_ns).sum());
-        tally.processes = self.builder.records.processes.len();
         self.publisher.set_state(|state| {
             state.processes_left_out = left_out;
-            state.skipped_ticks = round.skipped_ticks;
-            let mut late = false;
-            for device in &round.devices {
-                let Some(slot) = state.devices.get_mut(device.index as usize) else { continue };
-                slot.phase = if round.has_news && device.answered_boottime_ns >= round.started_boottime_ns {
-                    gpu_types::GPU_BRIDGE_DEVICE_ANSWERING
-                } else if is_held(device, now, hold) {
-                    late = true;
-                    gpu_types::GPU_BRIDGE_DEVICE_LATE
-                } else {
-                    gpu_types::GPU_BRIDGE_DEVICE_LOST
-                };
-                slot.metrics_present = metrics_present(&device.reading.metrics);
-            }
+            state.skipped_ticks = parts.iter().map(|part| part.round.skipped_ticks).sum();
+            let late = describe::note_devices(state, parts, now, hold);
             state.late_ticks += u64::from(late);
             tally.late += u64::from(late);
         });
     }
 
-    /// Says which devices do not answer while others do, once each. One that says itself that it is lost has been told of by its lane.
-    fn note_silent(&mut self, round: &Round, now: Now) {
-        for device in &round.devices {
-            let bit = 1_u32.checked_shl(device.index).unwrap_or(0);
+    /// Says which devices do not answer while others of their source do, once each. One that says itself that it is lost has been told of by its lane.
+    fn note_silent(&mut self, parts: &[Part<'_>], now: Now) {
+        for (index, device) in parts.iter().filter(|part| part.has_news).flat_map(|part| part.devices()) {
+            let bit = bit(index);
             let is_silent = !device.lost && !is_held(device, now, self.hold);
             if is_silent && self.silent & bit == 0 {
                 log::warn!(
-                    "device {} has not answered for {:?}: its slot is empty until it does; the others go on",
-                    device.index,
+                    "device {index}{} has not answered for {:?}: its slot is empty until it does; the others go on",
+                    self.owner(index),
                     self.hold
                 );
                 self.silent |= bit;
             } else if !is_silent && self.silent & bit != 0 {
                 if !device.lost {
-                    log::info!("device {} answers again", device.index);
+                    log::info!("device {index}{} answers again", self.owner(index));
                 }
                 self.silent &= !bit;
             }
+        }
+    }
+
+    /// ` of drm`, where there are several sources.
+    fn owner(&self, index: u32) -> String {
+        let owner = self.owners.iter().find(|(indices, _)| indices.contains(&index));
+        owner.map(|(_, name)| format!(" of {name}")).unwrap_or_default()
+    }
+
+    /// Takes everything but `rest` out of the maps at once, with the stamp that they have; the devices with an index in `lost` are lost.
+    pub(crate) fn retract(&mut self, rest: &[Part<'_>], lost: Range<u32>) {
+        self.publisher.set_state(|state| describe::lose(state, lost));
+        if self.phase != Phase::Publishing {
+            return;
+        }
+        let now = self.clock.now();
+        if let Err(error) = self.fill(rest, now).and_then(|()| self.write(now)) {
+            self.note_failure(&error);
         }
     }
 
@@ -303,13 +335,7 @@ impl Outlet {
         if let Err(error) = self.publisher.withdraw() {
             self.note_failure(&error);
         }
-        self.publisher.set_state(|state| {
-            for device in &mut state.devices {
-                if device.phase != gpu_types::GPU_BRIDGE_DEVICE_ABSENT {
-                    device.phase = gpu_types::GPU_BRIDGE_DEVICE_LOST;
-                }
-            }
-        });
+        self.publisher.set_state(|state| describe::lose(state, 0..gpu_types::GPU_MAX_DEVICES));
         self.enter(phase, text);
     }
 
@@ -326,27 +352,20 @@ impl Outlet {
         self.observer.alive();
     }
 
-    /// One line on what happened since the last one.
-    pub(crate) fn summarise(&mut self, round: Option<&Round>) {
-        let failures = failures_by_call(round);
-        let Tally { rounds, late, skipped, time_in_source, processes, .. } = self.tally;
+    /// One line on what happened since the last one, for the source that there is, or for each.
+    pub(crate) fn summarise(&mut self, sources: &[(&'static str, SourceSummary)]) {
+        let each = sources.iter().map(|(name, SourceSummary { skipped, time_in_source, failures })| match sources {
+            [_] => format!(", {skipped} ticks skipped, {time_in_source:.1?} in the source's calls, {failures}"),
+            _ => format!("; {name}: {skipped} ticks skipped, {time_in_source:.1?} in its calls, {failures}"),
+        });
+        let Tally { rounds, late } = std::mem::take(&mut self.tally);
         log::info!(
-            "{rounds} rounds, {late} with a late device, {} ticks skipped, {:.1?} in the source's calls, {}; now {} devices, {processes} processes, {} left out",
-            skipped.saturating_sub(self.tally.skipped_before),
-            time_in_source.saturating_sub(self.tally.time_in_source_before),
-            describe_failures(&failures, &self.failures_before),
+            "{rounds} rounds, {late} with a late device{}; now {} devices, {} processes, {} left out",
+            each.collect::<String>(),
             self.builder.devices,
+            self.builder.records.processes.len(),
             self.builder.left_out,
         );
-        self.failures_before = failures;
-        self.tally = Tally {
-            skipped,
-            skipped_before: skipped,
-            processes,
-            time_in_source,
-            time_in_source_before: time_in_source,
-            ..Tally::default()
-        };
     }
 
     pub(crate) fn check_pins(&mut self) {
@@ -385,19 +404,12 @@ impl Outlet {
     }
 }
 
-/// The failed calls of all devices, since the source was opened.
-fn failures_by_call(round: Option<&Round>) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for failures in round.into_iter().flat_map(|round| &round.devices).flat_map(|device| &device.reading.failures) {
-        *counts.entry(failures.call.clone()).or_default() += failures.count;
+/// The device's bit in a mask of all that have a slot.
+const fn bit(index: u32) -> u32 {
+    match 1_u32.checked_shl(index) {
+        Some(bit) => bit,
+        None => 0,
     }
-    counts
-}
-
-fn describe_failures(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> String {
-    let new = now.iter().map(|(call, count)| (call, count.saturating_sub(before.get(call).copied().unwrap_or(0))));
-    let new: Vec<String> = new.filter(|(_, count)| *count > 0).map(|(call, count)| format!("{call} {count}")).collect();
-    if new.is_empty() { "none failed".to_owned() } else { format!("failed: {}", new.join(", ")) }
 }
 
 /// The phase as `gpu_bridge_state` has it.
@@ -408,52 +420,5 @@ const fn number(phase: Phase) -> u32 {
         Phase::Waiting => gpu_types::GPU_BRIDGE_WAITING,
         Phase::Idle => gpu_types::GPU_BRIDGE_IDLE,
         Phase::Stopping => gpu_types::GPU_BRIDGE_STOPPING,
-    }
-}
-
-/// A NUL-terminated text for a C array, cut where it does not fit.
-fn text<const N: usize>(value: &str) -> [u8; N] {
-    let mut array = [0; N];
-    let end = floor_char_boundary(value, N - 1);
-    array[..end].copy_from_slice(&value.as_bytes()[..end]);
-    array
-}
-
-fn floor_char_boundary(value: &str, limit: usize) -> usize {
-    (0..=limit.min(value.len())).rev().find(|&end| value.is_char_boundary(end)).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use telemetry::{Failures, Reading};
-
-    use super::{describe_failures, failures_by_call, text};
-    use crate::sampler::{DeviceReading, Round};
-
-    /// A round of devices whose calls have failed so often.
-    fn round(devices: &[&[(&str, u64)]]) -> Round {
-        let device = |failures: &&[(&str, u64)]| {
-            let failures = failures.iter().map(|&(call, count)| Failures { call: call.to_owned(), count }).collect();
-            DeviceReading { reading: Reading { failures, ..Reading::default() }, ..DeviceReading::default() }
-        };
-        Round { devices: devices.iter().map(device).collect(), ..Round::default() }
-    }
-
-    #[test]
-    fn failed_calls_are_summed_over_devices_and_counted_since_the_last_summary() {
-        let none = failures_by_call(None);
-        assert_eq!(describe_failures(&none, &none), "none failed");
-        let first = failures_by_call(Some(&round(&[&[("Power", 7), ("Fan", 1)], &[], &[("Power", 3)]])));
-        assert_eq!(describe_failures(&first, &none), "failed: Fan 1, Power 10");
-        let second = failures_by_call(Some(&round(&[&[("Power", 607), ("Fan", 1)], &[], &[("Power", 3)]])));
-        assert_eq!(describe_failures(&second, &first), "failed: Power 600");
-        assert_eq!(describe_failures(&second, &second), "none failed");
-    }
-
-    #[test]
-    fn a_text_that_does_not_fit_is_cut_between_characters_and_terminated() {
-        assert_eq!(text::<4>("ab"), *b"ab\0\0");
-        assert_eq!(text::<4>("abcdef"), *b"abc\0");
-        assert_eq!(text::<4>("abé"), *b"ab\0\0");
     }
 }

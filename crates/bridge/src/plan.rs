@@ -19,9 +19,10 @@ pub struct Plan {
     pub version: String,
     /// The machine's clocks.
     pub clock: Arc<dyn Clock>,
-    /// The source to publish.
-    pub source: Source,
-    /// What to do while it cannot be opened.
+    /// The sources to publish, from 1 to 16, in the order of their devices' indices: those of the first have the indices that it gives them, those of
+    /// the others follow. Each has a life of its own.
+    pub sources: Vec<Source>,
+    /// What to do while none of them can be opened.
     pub when_unavailable: WhenUnavailable,
     /// Is told how the bridge is.
     pub observer: Box<dyn Observer>,
@@ -72,13 +73,13 @@ pub struct Source {
     pub launcher: Box<dyn Launch>,
 }
 
-/// What to do when the source cannot be opened at the start.
+/// What to do when no source can be opened at the start.
 #[derive(Debug)]
 pub enum WhenUnavailable {
     /// End with an error.
     Fail,
     /// Go on trying; publish nothing until then.
     Wait,
-    /// Publish another source's data, and go on trying.
+    /// Publish another source's data until one of them opens, and go on trying.
     FallBack(Source),
 }

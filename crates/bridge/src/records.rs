@@ -1,4 +1,4 @@
-//! From readings to the ABI's records: a pure function of a round and the clocks.
+//! From readings to the ABI's records: a pure function of rounds and the clocks.
 
 use std::time::Duration;
 
@@ -21,6 +21,29 @@ const ROOM: usize = maps::PID_PUBLISH_LIMIT as usize;
 /// Device indices that have a slot.
 const SLOTS: usize = gpu_types::GPU_MAX_DEVICES as usize;
 
+/// What one source has to say in a picture of all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// What the source's own indices are counted from.
+    pub first_index: u32,
+    /// Whether it answered in this tick; else what it said before stands for its hold.
+    pub has_news: bool,
+    /// Its newest round.
+    pub round: &'a Round,
+}
+
+impl<'a> Part<'a> {
+    /// The part of a source that is alone.
+    pub fn whole(round: &'a Round) -> Self {
+        Self { first_index: 0, has_news: round.has_news, round }
+    }
+
+    /// The devices with the indices that they are published under.
+    pub(crate) fn devices(self) -> impl Iterator<Item = (u32, &'a DeviceReading)> {
+        self.round.devices.iter().map(move |device| (self.first_index.saturating_add(device.index), device))
+    }
+}
+
 /// Makes records of rounds, in memory that it keeps.
 #[derive(Debug, Default)]
 pub struct RecordBuilder {
@@ -35,12 +58,13 @@ pub struct RecordBuilder {
     by_key: Vec<Place>,
 }
 
-/// A process's key, and where in the round it is. Ordered by key.
+/// A process's key, and where in the rounds it is. Ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     key: u64,
     process: u32,
     device: u16,
+    part: u16,
 }
 
 /// How a round is to be read.
@@ -66,28 +90,30 @@ struct Holder {
 }
 
 impl RecordBuilder {
-    /// Fills [`RecordBuilder::records`] from `round`.
-    pub fn fill(&mut self, round: &Round, frame: &Frame) {
+    /// Fills [`RecordBuilder::records`] from the sources' rounds, no two of which have a device of the same index.
+    pub fn fill(&mut self, parts: &[Part<'_>], frame: &Frame) {
         let Frame { now, hold, .. } = *frame;
         self.records.devices = [GpuDeviceMetrics::default(); SLOTS];
         self.records.process_devices.clear();
         self.records.processes.clear();
         self.devices = 0;
         self.by_key.clear();
-        for (place, device) in (0..).zip(&round.devices) {
-            let Some(slot) = self.records.devices.get_mut(device.index as usize) else { continue };
-            let Some(read) = device.read.filter(|_| is_held(device, now, hold)) else { continue };
-            let sampled = device.reading.sampled.unwrap_or(read);
-            *slot = device_record(&device.reading.metrics, publish_time(sampled, now));
-            self.devices += 1;
-            add_processes(&mut self.by_key, place, device);
+        for (part_number, part) in (0..).zip(parts) {
+            for (device_number, (index, device)) in (0..).zip(part.devices()) {
+                let Some(slot) = self.records.devices.get_mut(index as usize) else { continue };
+                let Some(read) = device.read.filter(|_| is_held(device, now, hold)) else { continue };
+                let sampled = device.reading.sampled.unwrap_or(read);
+                *slot = device_record(&device.reading.metrics, publish_time(sampled, now));
+                self.devices += 1;
+                add_processes(&mut self.by_key, index, &device.reading, (part_number, device_number));
+            }
         }
-        self.order_processes(round, now);
+        self.order_processes(parts, now);
         self.aggregate();
         self.records.meta = GpuMeta {
             schema_version: gpu_types::GPU_SCHEMA_VERSION,
             n_devices: self.devices,
-            last_update_boottime_ns: self.stamp(round, frame),
+            last_update_boottime_ns: self.stamp(parts, frame),
             helper_pid: frame.helper_pid,
             _reserved: 0,
             clock_offset_ns: now.clock_offset_ns,
@@ -95,26 +121,29 @@ impl RecordBuilder {
     }
 
     /// The records of the processes by key. Places are sorted instead of records, a third of their size.
-    fn order_processes(&mut self, round: &Round, now: Now) {
+    fn order_processes(&mut self, parts: &[Part<'_>], now: Now) {
         self.by_key.sort_unstable();
         let entries = &mut self.records.process_devices;
         entries.extend(self.by_key.iter().map(|place| {
-            let device = &round.devices[usize::from(place.device)];
-            let process = &device.reading.processes[place.process as usize];
-            (place.key, process_record(process, device.index as u8, sample_hold_ns(&device.reading), now))
+            let reading = &parts[usize::from(place.part)].round.devices[usize::from(place.device)].reading;
+            let process = &reading.processes[place.process as usize];
+            // The slots are few: an index that has one fits.
+            let index = PidDeviceKey::from(place.key).device() as u8;
+            (place.key, process_record(process, index, sample_hold_ns(reading), now))
         }));
         if entries.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             fold_instances(entries);
         }
     }
 
-    /// When this round's data was taken: before its first read, or at its newest sample where the source took that later; never before the
-    /// stamp of the round before, and never in the future.
-    fn stamp(&self, round: &Round, frame: &Frame) -> u64 {
+    /// When this tick's data was taken: before its first read, or at its newest sample where a source took that later; never before the
+    /// stamp of the tick before, and never in the future.
+    fn stamp(&self, parts: &[Part<'_>], frame: &Frame) -> u64 {
         let newest_device = self.records.devices.iter().map(|record| record.timestamp_ns).max().unwrap_or(0);
         let newest_process = self.records.processes.iter().map(|(_, record)| record.timestamp_ns).max().unwrap_or(0);
         let newest = Stamp { realtime_ns: newest_device.max(newest_process), clock_offset_ns: frame.now.clock_offset_ns };
-        round.started_boottime_ns.max(newest.boottime_ns()).max(frame.last_stamp_ns).min(frame.now.boottime_ns)
+        let started = parts.iter().filter(|part| part.has_news).map(|part| part.round.started_boottime_ns).min().unwrap_or(0);
+        started.max(newest.boottime_ns()).max(frame.last_stamp_ns).min(frame.now.boottime_ns)
     }
 
     /// Per-process sums and maxima, of the processes that there is room for.
@@ -229,12 +258,12 @@ fn percent(value: Option<u32>) -> u32 {
     value.unwrap_or(0).min(100)
 }
 
-fn add_processes(by_key: &mut Vec<Place>, place: u16, device: &DeviceReading) {
-    for (number, process) in (0..).zip(&device.reading.processes) {
+fn add_processes(by_key: &mut Vec<Place>, index: u32, reading: &Reading, (part, device): (u16, u16)) {
+    for (number, process) in (0..).zip(&reading.processes) {
         // NVML's pid 0 is "unattributed", all ones "unknown".
         if !matches!(process.pid, 0 | u32::MAX) {
-            let key = u64::from(PidDeviceKey::new(process.pid, device.index));
-            by_key.push(Place { key, process: number, device: place });
+            let key = u64::from(PidDeviceKey::new(process.pid, index));
+            by_key.push(Place { key, process: number, device, part });
         }
     }
 }

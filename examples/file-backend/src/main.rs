@@ -41,7 +41,7 @@ fn run(file: PathBuf, pin_dir: PathBuf) -> Result<(), Box<dyn Error>> {
         poll_interval: POLL_INTERVAL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         clock: Arc::<SystemClock>::clone(&clock),
-        source: Source { name: "file", is_mock: false, launcher: Box::new(LaneLauncher::new(make_source, POLL_INTERVAL, clock)) },
+        sources: vec![Source { name: "file", is_mock: false, launcher: Box::new(LaneLauncher::new(make_source, POLL_INTERVAL, clock)) }],
         when_unavailable: WhenUnavailable::Wait,
         observer: Box::new(Unobserved),
     };

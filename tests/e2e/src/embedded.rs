@@ -35,7 +35,7 @@ impl Embedded {
             poll_interval,
             version: "0.0.0".to_owned(),
             clock: std::sync::Arc::new(SystemClock),
-            source: Source { name: "nvml", is_mock: false, launcher: Box::new(child) },
+            sources: vec![Source { name: "nvml", is_mock: false, launcher: Box::new(child) }],
             when_unavailable: WhenUnavailable::Fail,
             observer: Box::new(Unobserved),
         };

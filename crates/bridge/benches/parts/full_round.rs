@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bridge::{
-    records::{Frame, RecordBuilder},
+    records::{Frame, Part, RecordBuilder},
     sampler::{DeviceReading, Round},
 };
 use telemetry::{Memory, Metrics, Now, Process, ProcessUtilization, Reading, Stamp};
@@ -29,7 +29,7 @@ impl FullRound {
     /// Makes the records; returns how many processes they are of.
     pub(crate) fn fill(&mut self) -> usize {
         let frame = Frame { now: NOW, hold: Duration::from_millis(500), last_stamp_ns: 0, helper_pid: 1 };
-        self.builder.fill(&self.round, &frame);
+        self.builder.fill(&[Part::whole(&self.round)], &frame);
         self.builder.records.processes.len()
     }
 }

@@ -44,7 +44,7 @@ fn round(devices: Vec<DeviceReading>) -> Round {
 
 fn build_with(devices: Vec<DeviceReading>, frame: &Frame) -> RecordBuilder {
     let mut builder = RecordBuilder::default();
-    builder.fill(&round(devices), frame);
+    builder.fill(&[Part::whole(&round(devices))], frame);
     builder
 }
 

@@ -24,6 +24,11 @@ pub trait Launch: fmt::Debug + Send {
     /// # Errors
     /// When the sampler itself cannot be started.
     fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError>;
+
+    /// What of the machine is plainly missing, so that no sampler need be started to find it out. Asked before each start; has to be cheap.
+    fn missing(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// A running sampler. Dropping it ends it.

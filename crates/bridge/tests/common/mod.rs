@@ -211,7 +211,7 @@ impl Setup {
             keep_pins,
             poll_interval: INTERVAL,
             version: "0.0.0".to_owned(),
-            source: self::source(source, false, Arc::clone(&clock)),
+            sources: vec![self::source(source, false, Arc::clone(&clock))],
             clock,
             when_unavailable,
             observer: Box::new(Unobserved),
