@@ -265,6 +265,36 @@ fn the_stamp_does_not_run_backwards() {
 }
 
 #[test]
+fn sources_side_by_side_have_their_devices_behind_each_other() {
+    let shared = busy(9, 100, 30, 20 * MS);
+    let first = round(vec![device(0, vec![shared, process(5, 1)]), device(1, vec![])]);
+    let mut second = round(vec![device(0, vec![busy(9, 50, 60, 40 * MS)]), device(14, vec![process(6, 1)])]);
+    second.started_boottime_ns = NOW.boottime_ns - 12 * MS;
+    let build = |news: [bool; 2]| {
+        let parts = [Part { first_index: 0, has_news: news[0], round: &first }, Part { first_index: 2, has_news: news[1], round: &second }];
+        let mut builder = RecordBuilder::default();
+        builder.fill(&parts, &frame());
+        builder.records
+    };
+    let records = build([true, true]);
+    let used: Vec<_> = records.devices.iter().map(|record| record.timestamp_ns > 0).collect();
+    assert_eq!(used, (0..16).map(|index| index < 3).collect::<Vec<_>>(), "the fourth has an index beyond the slots");
+    assert_eq!(records.meta.n_devices, 3);
+    let keys: Vec<_> = records.process_devices.iter().map(|(key, record)| (*key >> 32, *key as u32, record.gpu_device)).collect();
+    assert_eq!(keys, [(5, 0, 0), (9, 0, 0), (9, 2, 2)]);
+    let (_, both) = records.processes[1];
+    assert_eq!((both.used_gpu_memory_total, both.sm_util_pct_max, both.device_count, both.gpu_device_primary), (150, 60, 2, 0xFF));
+
+    let stamp = |news| NOW.boottime_ns - build(news).meta.last_update_boottime_ns;
+    assert_eq!(
+        (stamp([true, true]), stamp([false, true]), stamp([true, false])),
+        (12 * MS, 12 * MS, 10 * MS),
+        "the earliest of those with news"
+    );
+    assert_eq!(stamp([false, false]), 20 * MS, "the newest sample");
+}
+
+#[test]
 fn with_too_many_processes_those_with_the_most_memory_are_published() {
     // Two devices each with 2,500 processes, 1,000 of them on both: 4,000 PIDs, 5,000 entries.
     let on = |index: u32| device(index, (1..=2_500).map(|i| process(i + index * 1_500, u64::from(i + index * 1_500))).collect());

@@ -3,15 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub, reason = "shared by test binaries that use parts of it")]
 
 use std::{
+    os::fd::BorrowedFd,
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bridge::{
-    BridgeError, Control, Limits, Plan, Source, Unobserved, WhenUnavailable,
+    BridgeError, Control, Limits, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
     clock::{Clock, SystemClock},
-    sampler::LaneLauncher,
+    sampler::{Event, LaneLauncher, Launch, Round, Sampler},
 };
 use map_publisher::Options;
 use map_reader::{Order, Reader};
@@ -40,8 +41,17 @@ pub struct Script(Arc<(Mutex<State>, Condvar)>);
 #[derive(Debug)]
 pub struct State {
     pub moods: Vec<Mood>,
+    /// What its devices' ids begin with.
+    pub tag: &'static str,
+    pub driver_version: Option<&'static str>,
     /// Why the source does not open.
     pub closed: Option<&'static str>,
+    /// It is there, though, and does not work.
+    pub is_broken: bool,
+    /// What is missing, to be seen without starting a sampler.
+    pub missing: Option<&'static str>,
+    /// So many samplers are still to die.
+    pub deaths: usize,
     /// PIDs and the memory that they hold, on every device.
     pub processes: Vec<(u32, u64)>,
     pub opened: usize,
@@ -55,7 +65,12 @@ impl Script {
     pub fn new(devices: usize) -> Self {
         let state = State {
             moods: vec![Mood::Answers; devices],
+            tag: "GPU",
+            driver_version: None,
             closed: None,
+            is_broken: false,
+            missing: None,
+            deaths: 0,
             processes: vec![(4_000_001, 1 << 20)],
             opened: 0,
             attempts: 0,
@@ -85,13 +100,61 @@ impl Script {
         self.lock().open_devices
     }
 
-    pub fn launcher(&self, poll_interval: Duration, clock: Arc<dyn Clock>) -> LaneLauncher {
+    pub fn launcher(&self, poll_interval: Duration, clock: Arc<dyn Clock>) -> impl Launch + 'static {
         let script = self.clone();
-        LaneLauncher::new(move || Box::new(ScriptedSource(script.clone())), poll_interval, clock)
+        let lanes = LaneLauncher::new(move || Box::new(ScriptedSource(script.clone())), poll_interval, clock);
+        ScriptedLauncher { lanes, script: self.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.0.lock().unwrap()
+    }
+}
+
+/// Starts samplers that die when the script says so.
+#[derive(Debug)]
+struct ScriptedLauncher {
+    lanes: LaneLauncher,
+    script: Script,
+}
+
+impl Launch for ScriptedLauncher {
+    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
+        Ok(Box::new(Mortal { sampler: self.lanes.launch()?, script: self.script.clone() }))
+    }
+
+    fn missing(&mut self) -> Option<String> {
+        self.script.lock().missing.map(str::to_owned)
+    }
+}
+
+#[derive(Debug)]
+struct Mortal {
+    sampler: Box<dyn Sampler>,
+    script: Script,
+}
+
+impl Sampler for Mortal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sampler.as_fd()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.sampler.deadline()
+    }
+
+    fn receive(&mut self) -> Result<Event, SamplerError> {
+        let mut state = self.script.lock();
+        if state.deaths > 0 {
+            state.deaths -= 1;
+            return Err(SamplerError::Ended { status: "as scripted".to_owned() });
+        }
+        drop(state);
+        self.sampler.receive()
+    }
+
+    fn round(&self) -> &Round {
+        self.sampler.round()
     }
 }
 
@@ -103,15 +166,17 @@ impl TelemetrySource for ScriptedSource {
         let mut state = self.0.lock();
         state.attempts += 1;
         if let Some(why) = state.closed {
-            return Err(OpenError::NotAvailable(why.to_owned()));
+            return Err(if state.is_broken { OpenError::Failed(why.to_owned()) } else { OpenError::NotAvailable(why.to_owned()) });
         }
         state.opened += 1;
         state.open_devices += state.moods.len();
         let devices = (0..state.moods.len()).map(|index| -> Box<dyn Device> {
-            let identity = Identity { index: index as u32, uuid: format!("GPU-{index}"), ..Identity::default() };
+            let identity = Identity { index: index as u32, uuid: format!("{}-{index}", state.tag), ..Identity::default() };
             Box::new(ScriptedDevice { identity, script: self.0.clone(), asked: 0, sample: ProcessUtilization::default() })
         });
-        Ok(OpenSource { info: SourceInfo { name: "scripted".to_owned(), ..SourceInfo::default() }, devices: devices.collect() })
+        let devices = devices.collect();
+        let driver_version = state.driver_version.map(str::to_owned);
+        Ok(OpenSource { info: SourceInfo { name: "scripted".to_owned(), driver_version, ..SourceInfo::default() }, devices })
     }
 
     fn is_free(&self) -> bool {
@@ -204,6 +269,10 @@ impl Default for Setup {
 
 impl Setup {
     pub fn start(self, source: &Script) -> Running {
+        self.start_all(&[("scripted", source)])
+    }
+
+    pub fn start_all(self, sources: &[(&'static str, &Script)]) -> Running {
         let Self { pins, when_unavailable, keep_pins, clock, limits } = self;
         let control = Control::new().unwrap();
         let plan = Plan {
@@ -211,7 +280,7 @@ impl Setup {
             keep_pins,
             poll_interval: INTERVAL,
             version: "0.0.0".to_owned(),
-            sources: vec![self::source(source, false, Arc::clone(&clock))],
+            sources: sources.iter().map(|(name, script)| Source { name, ..source(script, false, Arc::clone(&clock)) }).collect(),
             clock,
             when_unavailable,
             observer: Box::new(Unobserved),
