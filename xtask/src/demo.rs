@@ -94,7 +94,7 @@ fn show(simulated: bool) -> Result<()> {
     if pins.path.join("gpu_meta").exists() {
         bail!("the bridge left its pins in {}", pins.path.display());
     }
-    say!("\nthat was it; docs/architecture.md shows how it works");
+    say!("\nthat was it; docs/quick-start.md goes on from here");
     Ok(())
 }
 
