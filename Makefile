@@ -1,6 +1,6 @@
 # Every target is a `cargo xtask` command; CONTRIBUTING.md says what each does.
 
-.PHONY: help demo test test-kernels check book bench test-deploy gpu-ebpf-bridge gpu-ebpf-bridge-container rust
+.PHONY: help demo test test-kernels check book bench soak test-deploy gpu-ebpf-bridge gpu-ebpf-bridge-container rust
 
 help:
 	@echo 'make demo             ten seconds of the whole: bridge, BPF program, maps (needs root, asks for sudo)'
@@ -9,12 +9,13 @@ help:
 	@echo 'make check            format, lints, generated code, dependencies, documentation, links, the book'
 	@echo 'make book             the documentation as a book, target/book/index.html'
 	@echo 'make bench            what the bridge costs, measured: eight minutes on a quiet machine (docs/performance.md)'
+	@echo 'make soak             the bridge under everything at once, for ten minutes (docs/testing.md)'
 	@echo 'make test-deploy      what is delivered: release binaries, image, chart, unit, packages; builds them all'
 	@echo 'make gpu-ebpf-bridge  the release binary, ./gpu-ebpf-bridge'
 	@echo 'make gpu-ebpf-bridge-container  the container image, with docker, podman or buildah'
 	@echo 'All of them install what this machine lacks first, and say so.'
 
-demo test test-kernels check book bench: rust
+demo test test-kernels check book bench soak: rust
 	@cargo xtask $@
 
 gpu-ebpf-bridge: rust

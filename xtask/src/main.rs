@@ -12,6 +12,7 @@ mod release;
 mod say;
 mod setup;
 mod shell;
+mod soak;
 mod summary;
 mod test;
 mod tools;
@@ -56,6 +57,8 @@ enum Command {
     Demo(demo::Args),
     /// What the bridge costs, measured on release builds: a table, JSON, charts
     Bench(bench::Args),
+    /// The bridge under everything at once, ten minutes if nothing else is said; exit 1 when something is found
+    Soak(soak::Args),
     /// Build the release binary and put it at the top of the tree
     Build,
     /// Regenerate the Rust types from include/gadget
@@ -95,6 +98,7 @@ fn run(args: Args) -> Result<()> {
         Command::Vm(args) => vm::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Build => release::run(),
         Command::Codegen { check } => Ok(codegen::run(check)?),
         Command::Deploy(command) => deploy::run(command),

@@ -132,7 +132,8 @@ fn a_foreign_map_and_a_directory_are_named_and_the_others_are_printed() {
     assert_eq!(
         err,
         format!(
-            "gpu_per_pid is not printed: {dir}/gpu_per_pid is a foreign map: its max_entries is 64, expected 4096\n\
+            "gpu_per_pid is not printed: {dir}/gpu_per_pid is a foreign map: its max_entries is 64, expected 4096 (remove it and start the bridge again, or name another pin \
+             directory)\n\
              gpu_per_pid_per_device is not printed: {dir}/gpu_per_pid_per_device is a directory, not a pinned BPF map: remove it and start \
              the bridge again\n"
         )

@@ -66,7 +66,7 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// A map of another make is pinned under the name: not the bridge's, or of another version of the contract.
-    #[error("{} is a foreign map: its {attribute} is {found}, expected {expected}", path.display())]
+    #[error("{} is a foreign map: its {attribute} is {found}, expected {expected} (remove it and start the bridge again, or name another pin directory)", path.display())]
     Foreign {
         /// The map's name.
         map: &'static str,

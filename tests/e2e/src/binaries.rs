@@ -1,7 +1,7 @@
-//! The workspace's binaries, built in the same profile as the running test.
+//! The workspace's binaries, built in the same profile as the running program.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Path of a binary of this workspace.
 ///
@@ -14,11 +14,10 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// The folder of the profile that the test runs in (`target/debug`): tests lie in its `deps`.
-pub(crate) fn profile_dir() -> PathBuf {
-    let test = env::current_exe().expect("the path of the test binary");
-    test.ancestors()
-        .find(|folder| folder.file_name().is_some_and(|name| name == "deps"))
-        .and_then(|deps| deps.parent())
-        .map_or_else(|| panic!("{} is not in a target folder's deps", test.display()), PathBuf::from)
+/// The folder of the profile that this program was built in (`target/debug`): tests lie in its `deps`, binaries in itself.
+fn profile_dir() -> PathBuf {
+    let program = env::current_exe().expect("the path of the running program");
+    let folder = program.parent().expect("a program lies in a folder");
+    let is_deps = folder.file_name().is_some_and(|name| name == "deps");
+    if is_deps { folder.parent().unwrap_or(Path::new("/")).to_owned() } else { folder.to_owned() }
 }

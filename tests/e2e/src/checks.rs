@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gpu_types::keys::PidDeviceKey;
 use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuPidMetrics, GpuPidMetricsAggregated};
-use map_reader::{Snapshot, to_boottime_ns};
+use map_reader::{Error, Snapshot, to_boottime_ns};
 
 /// Every record that can be read is from before now.
 ///
@@ -12,37 +12,74 @@ use map_reader::{Snapshot, to_boottime_ns};
 /// When one is not, or a map cannot be read.
 #[track_caller]
 pub fn check_not_in_the_future(snapshot: &Snapshot, now_boottime_ns: u64) {
-    let meta = snapshot.meta.as_ref().expect("gpu_meta");
-    assert!(meta.last_update_boottime_ns <= now_boottime_ns, "{meta:?} at {now_boottime_ns}");
-    for timestamp in timestamps(snapshot) {
-        let boottime = to_boottime_ns(timestamp, meta.clock_offset_ns).expect("a time since the machine was started");
-        assert!(boottime <= now_boottime_ns, "a record from {boottime} at {now_boottime_ns}");
-    }
+    not_in_the_future(snapshot, now_boottime_ns).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// The parts of one round agree.
+/// The parts of one round agree; or nothing is shown, as when the source is gone.
 ///
 /// # Panics
 /// When they do not, or a map cannot be read.
 #[track_caller]
 pub fn check_round(snapshot: &Snapshot) {
-    let meta = snapshot.meta.as_ref().expect("gpu_meta");
-    assert_eq!((meta.schema_version, meta._reserved), (1, 0));
-    let devices = snapshot.devices.as_ref().expect("gpu_device");
-    assert_eq!(meta.n_devices as usize, devices.len());
-    for timestamp in timestamps(snapshot) {
-        let boottime = to_boottime_ns(timestamp, meta.clock_offset_ns).expect("a time since the machine was started");
-        assert!(boottime <= meta.last_update_boottime_ns, "a record from {boottime} in {meta:?}");
+    round(snapshot).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Every record that can be read is from before now.
+///
+/// # Errors
+/// What is not, with its values, or the map that cannot be read.
+pub fn not_in_the_future(snapshot: &Snapshot, now_boottime_ns: u64) -> Result<(), String> {
+    let meta = read(&snapshot.meta)?;
+    demand(meta.last_update_boottime_ns <= now_boottime_ns, || format!("{meta:?} at {now_boottime_ns}"))?;
+    earlier_than(snapshot, now_boottime_ns)
+}
+
+/// The parts of one round agree; or nothing is shown, as when the source is gone.
+///
+/// # Errors
+/// What does not, with its values, or the map that cannot be read.
+pub fn round(snapshot: &Snapshot) -> Result<(), String> {
+    let (meta, devices) = (read(&snapshot.meta)?, read(&snapshot.devices)?);
+    demand((meta.schema_version, meta._reserved) == (1, 0), || format!("{meta:?}"))?;
+    if is_withdrawn(snapshot)? {
+        return Ok(());
     }
+    demand(meta.n_devices as usize == devices.len(), || format!("{} devices in {meta:?}", devices.len()))?;
+    earlier_than(snapshot, meta.last_update_boottime_ns)?;
 
     let mut expected = BTreeMap::<u32, GpuPidMetricsAggregated>::new();
-    for (key, record) in snapshot.process_devices.as_ref().expect("gpu_per_pid_per_device") {
-        assert_eq!(key.device(), u32::from(record.gpu_device));
-        assert!(devices.iter().any(|(index, _)| *index == key.device()), "{key:?} is on a device that is not published");
+    for (key, record) in read(&snapshot.process_devices)? {
+        demand(key.device() == u32::from(record.gpu_device), || format!("{key:?} holds {record:?}"))?;
+        let is_published = devices.iter().any(|(index, _)| *index == key.device());
+        demand(is_published, || format!("{key:?} is on a device that is not published"))?;
         add(&mut expected, *key, record);
     }
-    let found: BTreeMap<u32, GpuPidMetricsAggregated> = snapshot.processes.as_ref().expect("gpu_per_pid").iter().copied().collect();
-    assert_eq!(found, expected);
+    let found: BTreeMap<u32, GpuPidMetricsAggregated> = read(&snapshot.processes)?.iter().copied().collect();
+    for pid in expected.keys().chain(found.keys()) {
+        let (expected, found) = (expected.get(pid), found.get(pid));
+        demand(expected == found, || format!("process {pid} is {found:?}, and over its devices {expected:?}"))?;
+    }
+    Ok(())
+}
+
+/// The maps are empty, all of them: `gpu_meta` stays as the last round left it then, and grows stale.
+fn is_withdrawn(snapshot: &Snapshot) -> Result<bool, String> {
+    Ok(read(&snapshot.devices)?.is_empty() && read(&snapshot.processes)?.is_empty() && read(&snapshot.process_devices)?.is_empty())
+}
+
+/// Every record is from this moment or before, by the offset in `gpu_meta`.
+fn earlier_than(snapshot: &Snapshot, boottime_ns: u64) -> Result<(), String> {
+    let meta = read(&snapshot.meta)?;
+    let devices = read(&snapshot.devices)?.iter().map(|(_, record)| record.timestamp_ns);
+    let processes = read(&snapshot.processes)?.iter().map(|(_, record)| record.timestamp_ns);
+    let process_devices = read(&snapshot.process_devices)?.iter().map(|(_, record)| record.timestamp_ns);
+    // 0 is a process without a sample.
+    for timestamp in devices.chain(processes).chain(process_devices).filter(|timestamp| *timestamp > 0) {
+        let boottime = to_boottime_ns(timestamp, meta.clock_offset_ns);
+        let taken = boottime.ok_or_else(|| format!("a record from {timestamp}, before the machine was started, with {meta:?}"))?;
+        demand(taken <= boottime_ns, || format!("a record from {taken} at {boottime_ns}, with {meta:?}"))?;
+    }
+    Ok(())
 }
 
 /// The contract's aggregation, written once more.
@@ -59,10 +96,10 @@ fn add(processes: &mut BTreeMap<u32, GpuPidMetricsAggregated>, key: PidDeviceKey
     };
 }
 
-/// All that are set: 0 is a process without a sample.
-fn timestamps(snapshot: &Snapshot) -> impl Iterator<Item = u64> {
-    let devices = snapshot.devices.as_ref().expect("gpu_device").iter().map(|(_, record)| record.timestamp_ns);
-    let processes = snapshot.processes.as_ref().expect("gpu_per_pid").iter().map(|(_, record)| record.timestamp_ns);
-    let process_devices = snapshot.process_devices.as_ref().expect("gpu_per_pid_per_device").iter().map(|(_, record)| record.timestamp_ns);
-    devices.chain(processes).chain(process_devices).filter(|timestamp| *timestamp > 0)
+fn read<T>(part: &Result<T, Error>) -> Result<&T, String> {
+    part.as_ref().map_err(ToString::to_string)
+}
+
+fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
 }

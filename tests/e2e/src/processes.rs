@@ -36,6 +36,36 @@ pub fn children(pid: u32) -> Vec<u32> {
     all().filter(|child| is_child(child) && is_alive(*child)).collect()
 }
 
+/// The children of a process that have ended and that it has not buried.
+///
+/// # Panics
+/// Without /proc.
+#[must_use]
+pub fn zombies(pid: u32) -> Vec<u32> {
+    let is_zombie = |fields: Vec<String>| fields[1] == pid.to_string() && fields[0] == "Z";
+    all().filter(|child| stat(&format!("/proc/{child}/stat")).is_some_and(is_zombie)).collect()
+}
+
+/// How many threads a process has.
+#[must_use]
+pub fn thread_count(pid: u32) -> usize {
+    threads(pid).len()
+}
+
+/// How many file descriptors a process has; 0 when that cannot be seen.
+#[must_use]
+pub fn descriptor_count(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// A process's resident memory that is no file's, in KiB; 0 when it is gone.
+#[must_use]
+pub fn anonymous_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
 /// Whether a process has a thread in uninterruptible sleep.
 #[must_use]
 pub fn sleeps_uninterruptibly(pid: u32) -> bool {
