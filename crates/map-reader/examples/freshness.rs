@@ -3,10 +3,22 @@
 use std::env;
 use std::error::Error;
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use map_reader::{BridgeState, Freshness, Reader, boottime_now_ns, default_max_age, sample_age};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Standard error is the last resort.
+            drop(writeln!(io::stderr(), "freshness: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let dir = env::args_os().nth(1).unwrap_or_else(|| "/sys/fs/bpf".into());
     let reader = Reader::open(dir);
     // The bridge's own map is optional: without it the default interval is assumed, and the GPUs have numbers instead of names.
