@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
@@ -12,8 +13,6 @@ use anyhow::{Context as _, Result, bail};
 use super::plan::Program;
 use crate::shell::{self, command};
 
-/// Longer than everything in it may take: for machines that hang.
-const LIMIT: Duration = Duration::from_secs(1200);
 /// What timeout makes of a program that was killed.
 const KILLED: i32 = 137;
 /// Whether an address is random makes no difference here, nor what a CPU might leak.
@@ -27,8 +26,18 @@ pub(crate) struct Machine<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) initramfs: &'a Path,
     pub(crate) smp: u32,
-    /// Gets what the terminal gets.
+    pub(crate) console: Console,
+    /// Gets everything that the console shows.
     pub(crate) console_log: &'a Path,
+}
+
+/// Where a machine's console is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Console {
+    /// Here, as it comes, and kept.
+    Terminal,
+    /// Nowhere; it is kept.
+    Kept,
 }
 
 /// How a program ended.
@@ -39,6 +48,12 @@ pub(crate) enum Outcome {
     TimedOut,
     /// The machine ended before.
     NoResult,
+}
+
+impl Outcome {
+    pub(crate) const fn is_passed(self) -> bool {
+        matches!(self, Self::Passed(_))
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -53,12 +68,18 @@ impl fmt::Display for Outcome {
 }
 
 impl Machine<'_> {
-    /// Runs it to its end, with its console on this terminal. Returns an outcome for each program.
+    /// Runs it to its end, or until its time is up. Returns an outcome for each program.
     ///
     /// # Errors
     /// When qemu cannot be started or fails.
-    pub(crate) fn run(&self, programs: &[Program]) -> Result<Vec<Outcome>> {
+    pub(crate) fn run(&self, programs: &[Program], limit: Duration) -> Result<Vec<Outcome>> {
         let results = self.initramfs.with_extension("results");
+        // Of an earlier run: what counts is what this one writes.
+        fs::remove_file(&results).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+        let console = match self.console {
+            Console::Terminal => format!("stdio,id=console,signal=on,logfile={}", self.console_log.display()),
+            Console::Kept => format!("file,id=console,path={}", self.console_log.display()),
+        };
         let mut qemu = command("qemu-system-x86_64");
         if self.smp == 1 {
             // Its clock counts instructions (of 4 ns) and leaps over idle time: however busy the host is, everything inside is in time.
@@ -73,13 +94,13 @@ impl Machine<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .args(["-append", &format!("{KERNEL_ARGUMENTS}{}", if self.smp == 1 { "" } else { ONE_CLOCK }), "-chardev"])
-            .arg(format!("stdio,id=console,signal=on,logfile={}", self.console_log.display()))
+            .arg(console)
             .args(["-serial", "chardev:console", "-serial"])
             .arg(format!("file:{}", results.display()))
             .stdin(Stdio::null());
         shell::announce(&qemu);
         let mut child = qemu.spawn().context("cannot start qemu")?;
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + limit;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break Some(status);

@@ -1,7 +1,8 @@
 //! `vm` and `test-kernels`: the built binaries and their tests on other kernels than this machine's.
 //!
-//! Debian's kernels come from the mirror that apt is configured with, and run in qemu without hardware virtualization: a minute or two each.
+//! Debian's kernels come from the mirror that apt is configured with, and run in qemu without hardware virtualization: a few minutes each.
 
+mod fleet;
 mod image;
 mod kernel;
 mod machine;
@@ -9,19 +10,21 @@ mod plan;
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::say::say;
 use crate::shell::{self, find, privileged};
 use image::Image;
-use kernel::Version;
-use machine::{Machine, Outcome};
-use plan::Built;
+use kernel::{Kernel, Version};
+use machine::{Console, Machine, Outcome};
+use plan::{Built, Program};
 
-/// Kernel and CPUs of each machine that `test-kernels` runs. The last is there for the demand that nothing be lost with many CPUs.
-const MACHINES: &[(&str, u32)] = &[("5.10", 1), ("6.1", 1), ("6.12", 1), ("6.1", 48)];
+pub(crate) use fleet::test_kernels;
+
+/// Longer than everything in a machine may take: for machines that hang.
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Why kernel tests could not be run, where that is no fault of the tree.
 #[derive(Debug, thiserror::Error)]
@@ -55,90 +58,70 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     prepare()?;
     let kernel = kernel::get(args.kernel, &folder()?)?;
-    let failed = boot(&kernel, args.smp, args.only.as_deref(), &Built::build()?)?;
-    conclude(&failed)
-}
-
-/// Runs the tests on every kernel of [`MACHINES`].
-///
-/// # Errors
-/// As [`run`]. Kernels that can be had are run, whatever becomes of the others.
-pub(crate) fn test_kernels() -> Result<()> {
-    prepare()?;
-    let (folder, built) = (folder()?, Built::build()?);
-    let (mut lines, mut failed, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    for (version, smp) in MACHINES {
-        let name = format!("{version} with {smp} CPUs");
-        let start = Instant::now();
-        let result = match version.parse().map_err(anyhow::Error::msg).and_then(|version| kernel::get(version, &folder)) {
-            Ok(kernel) => boot(&kernel, *smp, None, &built)?,
-            Err(error) => {
-                let reason = error.downcast::<NotRun>()?.0;
-                lines.push(format!("{name:<20} not run: {reason}"));
-                missing.push(reason);
-                continue;
-            }
-        };
-        let word = if result.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", result.join(", ")) };
-        lines.push(format!("{name:<20}{:>7.1} s  {word}", start.elapsed().as_secs_f64()));
-        failed.extend(result);
+    let ready = Ready::make(&kernel, args.smp, args.only.as_deref(), &Built::build()?)?;
+    say!("\n== {}", ready.name);
+    let outcomes = ready.run(Console::Terminal, LIMIT)?;
+    for (program, outcome) in &outcomes {
+        say!("{program:<36} {outcome}");
     }
-    say!("\n== summary");
-    for line in lines {
-        say!("{line}");
-    }
-    conclude(&failed)?;
-    match missing.into_iter().next() {
-        Some(reason) => Err(NotRun(reason).into()),
-        None => Ok(()),
-    }
-}
-
-/// Boots the kernel and runs the plan; returns what failed.
-fn boot(kernel: &kernel::Kernel, smp: u32, only: Option<&str>, built: &Built) -> Result<Vec<String>> {
-    let programs: Vec<_> =
-        built.programs(kernel.version, smp).into_iter().filter(|program| only.is_none_or(|only| program.name.contains(only))).collect();
-    if programs.is_empty() {
-        bail!("nothing to run is called {:?}", only.unwrap_or_default());
-    }
-
-    let folder = folder()?;
-    let mut image = Image::new();
-    image.program(&find("busybox").context("busybox has vanished")?, "/bin/busybox")?;
-    image.link("/init", "/bin/busybox");
-    image.text("/etc/inittab", "::sysinit:/run\n".into());
-    image.script("/run", fs::read_to_string("tests/vm/init.sh").context("cannot read tests/vm/init.sh")?);
-    image.text("/plan", plan::text(&programs)?);
-    for tool in ["bpftool", "setpriv"] {
-        let path = find(tool).with_context(|| format!("{tool} is needed by the tests and not here: cargo xtask setup"))?;
-        image.program(&path, format!("/tools/{tool}"))?;
-    }
-    for file in built.files() {
-        image.program(file, file)?;
-    }
-    let initramfs = folder.join(format!("{}-{smp}.cpio", kernel.version));
-    image.write(&initramfs)?;
-
-    say!("\n== {} with {smp} CPUs", kernel.package);
-    let machine = Machine { kernel: &kernel.image, initramfs: &initramfs, smp, console_log: &initramfs.with_extension("log") };
-    let outcomes = machine.run(&programs);
-    // Large, and quickly made again.
-    fs::remove_file(&initramfs).with_context(|| format!("cannot remove {}", initramfs.display()))?;
-    let mut failed = Vec::new();
-    for (program, outcome) in programs.iter().zip(outcomes?) {
-        say!("{:<36} {outcome}", program.name);
-        if !matches!(outcome, Outcome::Passed(_)) {
-            failed.push(format!("{} on {}", program.name, kernel.version));
-        }
-    }
-    Ok(failed)
-}
-
-fn conclude(failed: &[String]) -> Result<()> {
+    let failed: Vec<_> = outcomes.iter().filter(|(_, outcome)| !outcome.is_passed()).map(|(program, _)| program.as_str()).collect();
     if !failed.is_empty() {
-        bail!("kernel tests failed: {}", failed.join(", "));
+        bail!("kernel tests failed on {}: {}", ready.name, failed.join(", "));
     }
     Ok(())
+}
+
+/// A machine that can be started.
+#[derive(Debug)]
+struct Ready {
+    name: String,
+    kernel: PathBuf,
+    smp: u32,
+    programs: Vec<Program>,
+    initramfs: PathBuf,
+}
+
+impl Ready {
+    /// Puts together what runs in it.
+    fn make(kernel: &Kernel, smp: u32, only: Option<&str>, built: &Built) -> Result<Self> {
+        let mut programs = built.programs(kernel.version, smp);
+        programs.retain(|program| only.is_none_or(|only| program.name.contains(only)));
+        if programs.is_empty() {
+            bail!("nothing to run is called {:?}", only.unwrap_or_default());
+        }
+        let mut image = Image::new();
+        image.program(&find("busybox").context("busybox has vanished")?, "/bin/busybox")?;
+        image.link("/init", "/bin/busybox");
+        image.text("/etc/inittab", "::sysinit:/run\n".into());
+        image.script("/run", fs::read_to_string("tests/vm/init.sh").context("cannot read tests/vm/init.sh")?);
+        image.text("/plan", plan::text(&programs)?);
+        for tool in ["bpftool", "setpriv"] {
+            let path = find(tool).with_context(|| format!("{tool} is needed by the tests and not here: cargo xtask setup"))?;
+            image.program(&path, format!("/tools/{tool}"))?;
+        }
+        for file in built.files() {
+            image.program(file, file)?;
+        }
+        let initramfs = folder()?.join(format!("{}-{smp}.cpio", kernel.version));
+        image.write(&initramfs)?;
+        let name = format!("{} with {smp} {}", kernel.package, if smp == 1 { "CPU" } else { "CPUs" });
+        Ok(Self { name, kernel: kernel.image.clone(), smp, programs, initramfs })
+    }
+
+    /// Where its console is kept.
+    fn console_log(&self) -> PathBuf {
+        self.initramfs.with_extension("log")
+    }
+
+    /// Starts it and waits for its end; how each program in it ended.
+    fn run(&self, console: Console, limit: Duration) -> Result<Vec<(String, Outcome)>> {
+        let console_log = self.console_log();
+        let machine = Machine { kernel: &self.kernel, initramfs: &self.initramfs, smp: self.smp, console, console_log: &console_log };
+        let outcomes = machine.run(&self.programs, limit);
+        // Large, and quickly made again.
+        fs::remove_file(&self.initramfs).with_context(|| format!("cannot remove {}", self.initramfs.display()))?;
+        Ok(self.programs.iter().map(|program| program.name.clone()).zip(outcomes?).collect())
+    }
 }
 
 /// Where kernels and images are kept.
