@@ -1,7 +1,9 @@
-//! The programs to copy, on a simulated driver: launches, ends of processes, starvation.
+//! The programs to copy, on a simulated driver: launches, ends of processes, starvation. First what they find, then what they print.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
+use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -234,4 +236,61 @@ fn a_busy_thread_whose_gpu_has_been_idle_is_starving_it() {
     starvations.poll(Duration::ZERO).unwrap();
     workload.burn(100);
     assert_eq!(starvations.poll(Duration::ZERO).unwrap(), [], "the GPU has something to do");
+}
+
+/// The first line that a program under `examples/` prints while `act` is done again and again.
+fn first_line_of(name: &str, arguments: &[&OsStr], mut act: impl FnMut()) -> String {
+    // Examples are built with the tests, into a folder beside theirs.
+    let own = env::current_exe().unwrap();
+    let program = own.ancestors().nth(2).unwrap().join("examples").join(name);
+    let mut command = Command::new(&program);
+    let child = command.args(arguments).stdout(Stdio::piped()).spawn();
+    let mut child = Running(child.unwrap_or_else(|error| panic!("{}: {error}; cargo build -p consumers --examples", program.display())));
+    let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
+    let reader = thread::spawn(move || {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        line
+    });
+    eventually(name, || {
+        act();
+        reader.is_finished().then_some(())
+    });
+    reader.join().unwrap()
+}
+
+#[test]
+fn the_programs_print_the_lines_that_the_documentation_shows() {
+    let mut app = App::start();
+    let pid = app.pid();
+    let process = Process::compute(pid, 384 * MIB).busy(Load::new(49, 17));
+    let (pins, _sim, _bridge) = publish(device(71).event_reasons(0x24_u64).process(process), pid);
+    let library = app.library.clone();
+    let line = first_line_of("gpu_launches", &[pins.path().as_ref(), library.as_ref(), "cuLaunchKernel".as_ref()], || app.launch(1));
+    assert_eq!(line, format!("train ({pid}) launches while it holds 384 MiB and GPU 0 is at 71 %, slowed by 0x24\n"));
+
+    let mut processes: Vec<_> = (0..100).map(|_| shell("kill -KILL $$")).collect();
+    let held = |device: Device, process: &Running| device.process(Process::compute(process.0.id(), 384 * MIB));
+    let first = processes[99].0.id();
+    let sim = Sim::install(Scenario::new().device(processes.iter().fold(device(71), held)));
+    let pins = Bpffs::mount();
+    let mut bridge = sim.bridge(&pins, "50ms").start();
+    bridge.wait_for_maps(&pins, "the processes", |reader| reader.process(first).unwrap().map(drop));
+    let mut ended = Vec::new();
+    let line = first_line_of("gpu_exits", &[pins.path().as_ref()], || {
+        let mut process = processes.pop().expect("a process that has not ended");
+        writeln!(process.0.stdin.take().unwrap(), "end").unwrap();
+        process.0.wait().unwrap();
+        ended.push(process.0.id());
+        thread::sleep(Duration::from_millis(200));
+    });
+    let expected = |pid: &u32| format!("sh ({pid}) was killed by signal 9; it held 384 MiB of GPU memory\n");
+    assert!(ended.iter().map(expected).any(|expected| expected == line), "{line}");
+
+    let mut workload = Workload::start("loader");
+    let process = Process::compute(workload.pid(), GIB).busy(Load::new(1, 1));
+    let (pins, _sim, _bridge) = publish(device(1).process(process), workload.pid());
+    let line = first_line_of("gpu_starvation", &[pins.path().as_ref()], || workload.burn(30));
+    let start = format!("loader ({}) was on a CPU for ", workload.pid());
+    assert!(line.starts_with(&start) && line.contains("; GPU 0 has been idle for "), "{line}");
 }
