@@ -105,3 +105,16 @@ fn a_program_publishes_a_source_of_its_own_until_it_is_stopped() {
     assert_eq!(pins.pins(), [""; 0]);
     assert_eq!((held.devices().unwrap().len(), held.processes(Order::ByKey).unwrap().len()), (0, 0));
 }
+
+#[test]
+fn the_code_that_the_walk_through_shows_is_the_examples() {
+    let page = include_str!("../../../docs/new-backend.md");
+    let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+    let code = [include_str!("../../../examples/file-backend/src/lib.rs"), include_str!("../../../examples/file-backend/src/main.rs")];
+    let code: Vec<_> = code.into_iter().flat_map(lines).collect();
+    let shown: Vec<_> = page.split("```rust\n").skip(1).flat_map(|rest| lines(rest.split("```").next().unwrap())).collect();
+    // What stands for more code says so in a comment.
+    let in_example = |line: &String| line.starts_with("//") || code.iter().any(|of_example| of_example.contains(line.as_str()));
+    let strange: Vec<_> = shown.iter().filter(|line| !in_example(line)).collect();
+    assert!(shown.len() > 10 && strange.is_empty(), "not in examples/file-backend: {strange:#?}");
+}
