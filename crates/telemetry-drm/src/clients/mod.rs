@@ -1,1 +1,260 @@
-//! Who uses the cards: clients from `/proc/PID/fdinfo` and kfd.
+//! Who uses the cards: DRM clients from `/proc/PID/fdinfo`, and compute processes from kfd.
+//!
+//! Every 5 s at most all of /proc is looked through for open device files of the cards; in between only known clients are read, each card's
+//! when that card is asked. A client is counted once, however many processes hold it.
+
+mod client;
+mod fdinfo;
+mod files;
+mod index;
+mod kfd;
+mod minors;
+mod pci;
+mod usage;
+
+use std::{
+    cell::Cell,
+    mem,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use log::{debug, info, warn};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use telemetry::{Now, Process, ProcessUtilization, Stamp};
+
+use client::{CardClients, Read, Reader};
+use files::TEXT_BYTES;
+use index::{Index, IndexError};
+use kfd::Kfd;
+use pci::PciAddress;
+use usage::Shares;
+
+const INDEX_PERIOD_NS: u64 = 5_000_000_000;
+/// Two questions about a card within this time are one; shorter samples would be noise.
+const SAMPLE_PERIOD_NS: u64 = 10_000_000;
+/// Of clients beyond these, the file is opened at each reading. A kept one costs a sixth of the time and one of the 1,024 files that a
+/// process may usually have open; it keeps nothing of its process alive.
+const MOST_KEPT_FILES: usize = 256;
+
+/// A card whose clients are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CardKey {
+    /// As in `0000:65:00.0`.
+    pub(crate) pci_slot: String,
+    /// Whether it has no memory of its own but uses the system's (an APU's carve-out is no more than a part of it).
+    pub(crate) is_integrated: bool,
+}
+
+/// Of whom /proc tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Not looked yet.
+    Unknown,
+    Full,
+    Denied,
+    ForeignNamespace,
+}
+
+/// Clients and compute processes of all cards. Cards are named by their place in the list given to [`new`](Self::new).
+#[derive(Debug)]
+pub(crate) struct Clients {
+    path: PathBuf,
+    root: Option<OwnedFd>,
+    addresses: Vec<Option<PciAddress>>,
+    cards: Vec<CardClients>,
+    index: Index,
+    indexed_ns: Option<u64>,
+    kfd: Kfd,
+    access: Access,
+    answers: Vec<Cell<Option<bool>>>,
+    text: Box<[u8; TEXT_BYTES]>,
+}
+
+impl Clients {
+    /// For these cards, with `sys/` and `proc/` below `root`.
+    pub(crate) fn new(root: &Path, cards: &[CardKey]) -> Self {
+        Self {
+            path: root.to_owned(),
+            root: None,
+            addresses: cards.iter().map(|card| PciAddress::parse(card.pci_slot.as_bytes())).collect(),
+            cards: cards.iter().map(|card| CardClients::new(card.is_integrated)).collect(),
+            index: Index::default(),
+            indexed_ns: None,
+            kfd: Kfd::new(cards.len()),
+            access: Access::Unknown,
+            answers: vec![Cell::new(None); cards.len()],
+            text: Box::new([0; TEXT_BYTES]),
+        }
+    }
+
+    /// Brings what is known of `card` up to date; called again for it within a few milliseconds, does nothing. `may_read` says of each card
+    /// whether its clients' fdinfo may be read now: that of a card which sleeps, or would be woken, may not. It is asked once a card at most,
+    /// and only when something of that card is there to be read.
+    pub(crate) fn refresh(&mut self, card: usize, now: Now, may_read: &dyn Fn(usize) -> bool) {
+        let at_ns = now.boottime_ns;
+        if self.cards[card].refreshed_ns().is_some_and(|refreshed_ns| at_ns.saturating_sub(refreshed_ns) < SAMPLE_PERIOD_NS) {
+            return;
+        }
+        let Some(root) = self.open_root() else { return };
+        // Asked once a card, and only when there is something to read: the answer may be taken for the reading.
+        let answers = mem::take(&mut self.answers);
+        answers.iter().for_each(|answer| answer.set(None));
+        let may_read = |card: usize| {
+            let answer = answers[card].get().unwrap_or_else(|| may_read(card));
+            answers[card].set(Some(answer));
+            answer
+        };
+        // Before the index, so that what that takes does not come between two readings of a client.
+        self.read_clients(card, now, &root, Read::All, &may_read);
+        if self.indexed_ns.is_none_or(|indexed_ns| at_ns.saturating_sub(indexed_ns) >= INDEX_PERIOD_NS) {
+            self.indexed_ns = Some(at_ns);
+            self.take_index(&root, &may_read);
+            self.read_clients(card, now, &root, Read::New, &may_read);
+        }
+        if self.access == Access::Full && self.kfd.is_due(card, at_ns) && may_read(card) && self.kfd.read(&root, card, now, &mut self.text)
+        {
+            self.cards[card].note_progress();
+        }
+        self.cards[card].finish(now, answers[card].get() != Some(false));
+        self.answers = answers;
+        self.root = Some(root);
+    }
+
+    /// Puts the processes that use `card` into `processes`, by PID: none where not all can be seen.
+    pub(crate) fn processes_of(&self, card: usize, processes: &mut Vec<Process>) {
+        processes.clear();
+        if self.access != Access::Full {
+            return;
+        }
+        let mut compute = self.kfd.processes(card).iter().peekable();
+        let clients = &self.cards[card];
+        let computed = self.kfd.sampled(card);
+        for owned in clients.by_owner() {
+            while let Some(process) = compute.next_if(|process| process.pid < owned.pid) {
+                processes.push(computing(process, computed));
+            }
+            let same = compute.next_if(|process| process.pid == owned.pid);
+            processes.push(process_of(&owned, same, clients.sampled()));
+        }
+        processes.extend(compute.map(|process| computing(process, computed)));
+    }
+
+    /// The busiest kind of engine of `card` with the work of all clients, 0–100. Absent where not all clients can be seen or none has been
+    /// seen twice, and while their figures may not be read.
+    pub(crate) fn busy_pct(&self, card: usize) -> Option<u32> {
+        (self.access == Access::Full).then(|| self.cards[card].busy_pct()).flatten()
+    }
+
+    /// Whether any work ran on `card` since this was last asked.
+    pub(crate) fn made_progress(&mut self, card: usize) -> bool {
+        self.cards[card].take_progress()
+    }
+
+    /// Whether the processes of all users can be seen. Where not, processes are absent, and what is summed over them.
+    pub(crate) fn sees_everybody(&self) -> bool {
+        self.access == Access::Full
+    }
+
+    fn open_root(&mut self) -> Option<OwnedFd> {
+        self.root.take().or_else(|| match openat(CWD, &self.path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(root) => Some(root),
+            Err(error) => {
+                debug!("cannot open {}: {error}", self.path.display());
+                None
+            }
+        })
+    }
+
+    fn read_clients(&mut self, card: usize, now: Now, root: &OwnedFd, which: Read, may_read: &dyn Fn(usize) -> bool) {
+        if self.access != Access::Full || !self.cards[card].has(which) || !may_read(card) {
+            return;
+        }
+        let kept = self.cards.iter().map(CardClients::kept_files).sum::<usize>();
+        let reader = Reader {
+            root,
+            addresses: &self.addresses,
+            holders: self.index.holders(),
+            text: &mut self.text,
+            may_keep: MOST_KEPT_FILES.saturating_sub(kept),
+        };
+        self.cards[card].read(card, now, which, reader);
+    }
+
+    fn take_index(&mut self, root: &OwnedFd, may_read: &dyn Fn(usize) -> bool) {
+        let access = if index::is_foreign_namespace(root, &mut self.text) {
+            Access::ForeignNamespace
+        } else {
+            match self.index.take(root.as_fd(), &self.addresses, may_read, &mut self.text) {
+                Ok(()) => Access::Full,
+                Err(IndexError::Denied) => Access::Denied,
+                Err(IndexError::Failed(error)) => {
+                    debug!("cannot look through {}: {error}", self.path.join("proc").display());
+                    return;
+                }
+            }
+        };
+        self.say(access);
+        self.access = access;
+        for (card, clients) in self.cards.iter_mut().enumerate() {
+            match access {
+                Access::Full => clients.take_holders(card, self.index.holders()),
+                Access::Unknown | Access::Denied | Access::ForeignNamespace => clients.clear(),
+            }
+        }
+        self.kfd.find_gpus(root, self.index.minors(), &self.addresses, &mut self.text);
+    }
+
+    fn say(&self, access: Access) {
+        if access == self.access {
+            return;
+        }
+        match access {
+            Access::Full if self.access == Access::Unknown => {}
+            Access::Unknown => {}
+            Access::Full => info!("the processes of all users can be seen: GPU processes are published"),
+            Access::Denied => warn!(
+                "not all processes can be looked at: GPU processes of AMD and Intel, and Intel's utilization, are absent (reading /proc/PID/fd \
+                 and fdinfo of other users takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)"
+            ),
+            Access::ForeignNamespace => warn!(
+                "not in the host's PID namespace: GPU processes of AMD and Intel, and Intel's utilization, are absent (run with the host's: \
+                 hostPID: true, or --pid=host)"
+            ),
+        }
+    }
+}
+
+/// A process's clients together.
+#[derive(Debug)]
+struct Owned {
+    pid: u32,
+    memory_bytes: Option<u64>,
+    shares: Shares,
+}
+
+/// One that kfd knows too: its memory is told twice, and its work by different measures; the larger of each stands.
+fn process_of(owned: &Owned, compute: Option<&kfd::KfdProcess>, sampled: Stamp) -> Process {
+    let occupancy_pct = compute.and_then(|process| process.occupancy_pct);
+    let is_known = !owned.shares.is_absent() || occupancy_pct.is_some();
+    Process {
+        pid: owned.pid,
+        mig_instance: None,
+        used_memory_bytes: owned.memory_bytes.max(compute.and_then(|process| process.memory_bytes)),
+        utilization: is_known.then(|| ProcessUtilization {
+            sampled,
+            sm_pct: owned.shares.sm_pct().max(occupancy_pct.unwrap_or(0)),
+            // Nothing tells it.
+            mem_pct: 0,
+            enc_pct: owned.shares.enc_pct(),
+            dec_pct: owned.shares.dec_pct(),
+        }),
+    }
+}
+
+fn computing(process: &kfd::KfdProcess, sampled: Stamp) -> Process {
+    process_of(&Owned { pid: process.pid, memory_bytes: None, shares: Shares::default() }, Some(process), sampled)
+}
+
+#[cfg(test)]
+mod tests;
