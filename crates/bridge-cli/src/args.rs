@@ -27,16 +27,18 @@ const OUTPUT: &str = "Output";
 // Lines of at most 98 columns: clap wraps at 100 and does not know about hanging indents.
 const AFTER_HELP: &str = "\
 Flag forms: --flag value, --flag=value, -flag value, -flag=value. A boolean flag takes its value
-with \"=\" (true, false, t, f, 1, 0). Of a flag given twice the last one counts.
+with \"=\" (true, false, t, f, 1, 0). Of a flag given twice the last one counts, but for --source.
 Durations are Go's: 100ms, 1.5s, 1m30s, .5s, 1500us.
 
 Examples:
   gpu-ebpf-bridge
-      NVML where there is a GPU, else invented data
+      the GPUs that there are, else invented data
   gpu-ebpf-bridge --mode=real --idle-if-no-gpu
       on every node of a cluster: waits where there is no GPU, never invents data
   gpu-ebpf-bridge --mode=real --host-path=/host --symlink-nvidia-devs
       in a container that has the host's file system mounted at /host
+  gpu-ebpf-bridge --mode=real --source=drm
+      AMD and Intel GPUs only
   gpu-ebpf-bridge --dump
       print what the maps hold now; --output=json and --output=table are other forms
   gpu-ebpf-bridge --health
@@ -47,9 +49,9 @@ Signals:
       empty and unpin the maps (unless --keep-pins) and end within a second; a second one ends the
       program at once; SIGHUP has no effect under nohup
   SIGUSR1
-      let go of the driver, for replacing it or resetting a GPU; the maps are empty
+      let go of the drivers, for replacing one or resetting a GPU; the maps are empty
   SIGUSR2
-      take the driver up again
+      take the drivers up again
 
 Exit status:
   0  ended as asked
@@ -69,8 +71,8 @@ Exit status:
     disable_version_flag = true
 )]
 pub struct Args {
-    /// Where the telemetry comes from: NVML (real), invented data (mock), or NVML and, with a loud warning, invented data when NVML
-    /// cannot be opened (auto).
+    /// Where the telemetry comes from: the GPUs' drivers (real), invented data (mock), or the drivers and, with a loud warning, invented
+    /// data when none can be opened (auto).
     #[arg(long, value_name = "MODE", default_value = "auto", help_heading = SOURCE)]
     pub mode: Mode,
 
@@ -78,13 +80,22 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = text(PollInterval::parse), help_heading = SOURCE)]
     pub poll_interval: PollInterval,
 
-    /// In mode real, when NVML is not available: wait for it instead of failing.
+    /// Which GPUs: NVIDIA's through NVML (nvml), AMD's and Intel's through the kernel's own files (drm); several with commas or by giving
+    /// the flag again [default: all that are there].
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',', help_heading = SOURCE)]
+    pub source: Vec<SourceName>,
+
+    /// In mode real, when no source is available: wait for one instead of failing.
     #[arg(long, help_heading = SOURCE)]
     pub idle_if_no_gpu: bool,
 
     /// Absolute path of libnvidia-ml.so.1 [default: searched, under --host-path when that is given].
     #[arg(long, value_name = "FILE", value_parser = path(library), value_hint = ValueHint::FilePath, help_heading = SOURCE)]
     pub nvml_library_path: Option<PathBuf>,
+
+    /// For drm: absolute path of the directory that has the machine's sys and proc.
+    #[arg(long, value_name = "DIR", default_value = "/", value_parser = path(root), value_hint = ValueHint::DirPath, help_heading = SOURCE)]
+    pub drm_root: PathBuf,
 
     /// Directory of a BPF file system where the maps are pinned.
     #[arg(
@@ -140,15 +151,36 @@ pub struct Args {
 /// Where the telemetry comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// NVML, and invented data when NVML cannot be opened.
+    /// The real sources, and invented data when none can be opened.
     #[value(help = None)]
     Auto,
-    /// NVML.
+    /// The real sources.
     #[value(help = None)]
     Real,
     /// Invented data.
     #[value(help = None)]
     Mock,
+}
+
+/// A real source, in the order of its devices' indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SourceName {
+    /// NVIDIA's GPUs, through NVML.
+    #[value(help = None)]
+    Nvml,
+    /// AMD's and Intel's GPUs, through the kernel's own files.
+    #[value(help = None)]
+    Drm,
+}
+
+impl SourceName {
+    /// Its name in flags and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nvml => "nvml",
+            Self::Drm => "drm",
+        }
+    }
 }
 
 /// The form of what `--dump` prints.
@@ -258,6 +290,12 @@ impl Args {
         Ok(Request::Run(Box::new(args)))
     }
 
+    /// The real sources that are meant, each once, in index order; none in mode mock.
+    pub fn sources(&self) -> impl Iterator<Item = SourceName> {
+        let is_meant = |name: &SourceName| self.mode != Mode::Mock && (self.source.is_empty() || self.source.contains(name));
+        SourceName::value_variants().iter().copied().filter(is_meant)
+    }
+
     /// What is accepted but deserves a line in the log at start.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -277,6 +315,9 @@ impl Args {
         }
         if self.idle_if_no_gpu && self.mode == Mode::Mock {
             warnings.push("--idle-if-no-gpu has no effect in mode mock".to_owned());
+        }
+        if !self.source.is_empty() && self.mode == Mode::Mock {
+            warnings.push("--source has no effect in mode mock".to_owned());
         }
         if let Some(mode) = self.pin_mode.filter(|mode| mode.lets_others_write()) {
             warnings.push(format!("--pin-mode {mode} lets others than the bridge write to the maps; readers need no more than 0644"));
@@ -315,6 +356,10 @@ fn pins(path: &Path) -> Option<&'static str> {
 
 fn host(path: &Path) -> Option<&'static str> {
     (path != OsStr::new("") && !path.is_absolute()).then_some("accepted: an absolute path, such as /host")
+}
+
+fn root(path: &Path) -> Option<&'static str> {
+    (!path.is_absolute()).then_some("accepted: an absolute path, such as /host")
 }
 
 /// clap's error in our words.

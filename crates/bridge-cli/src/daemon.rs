@@ -17,7 +17,7 @@ use telemetry::mock::MockSource;
 
 use crate::{
     Error, PinGroup, PinMode,
-    args::{Args, Mode},
+    args::{Args, Mode, SourceName},
     chain, exit, host_devices, logging,
     notify::{self, Manager, Notifier},
     preflight, privileges, sampler_child,
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<i32, Error> {
     let signals = Signals::block().map_err(Error::Signals)?;
     logging::start(args.log_level.into())?;
     // Before the first thread: each has capabilities of its own.
-    privileges::keep_what_the_maps_need();
+    privileges::keep_what_the_maps_need(args.sources().any(|source| source == SourceName::Drm));
     let control = Control::new().map_err(Error::Signals)?;
     let asked = control.clone();
     let ask = move |request| match request {
@@ -92,10 +92,11 @@ fn observer(args: &Args) -> Box<dyn Observer> {
 
 fn plan(args: &Args) -> Plan {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let real = || args.sources().map(|source| real(source, args)).collect();
     let (sources, when_unavailable) = match args.mode {
-        Mode::Auto => (vec![nvml(args)], WhenUnavailable::FallBack(mock(args, &clock))),
-        Mode::Real if args.idle_if_no_gpu => (vec![nvml(args)], WhenUnavailable::Wait),
-        Mode::Real => (vec![nvml(args)], WhenUnavailable::Fail),
+        Mode::Auto => (real(), WhenUnavailable::FallBack(mock(args, &clock))),
+        Mode::Real if args.idle_if_no_gpu => (real(), WhenUnavailable::Wait),
+        Mode::Real => (real(), WhenUnavailable::Fail),
         Mode::Mock => (vec![mock(args, &clock)], WhenUnavailable::Fail),
     };
     Plan {
@@ -110,14 +111,16 @@ fn plan(args: &Args) -> Plan {
     }
 }
 
-fn nvml(args: &Args) -> Source {
+fn real(source: SourceName, args: &Args) -> Source {
+    let arguments = sampler_child::arguments(source, args);
     // The service manager hears from the daemon alone.
-    let child = ChildLauncher::new(PathBuf::from(THIS_PROGRAM), sampler_child::arguments(args)).without_environment(&notify::ENVIRONMENT);
-    let launcher: Box<dyn Launch> = match devices_from(args) {
-        Some(host_path) => Box::new(Linking { child, host_path: host_path.to_owned() }),
-        None => Box::new(child),
+    let child = ChildLauncher::new(PathBuf::from(THIS_PROGRAM), arguments).without_environment(&notify::ENVIRONMENT);
+    let launcher: Box<dyn Launch> = match (source, devices_from(args)) {
+        (SourceName::Nvml, Some(host_path)) => Box::new(Linking { child, host_path: host_path.to_owned() }),
+        (SourceName::Nvml, None) => Box::new(child),
+        (SourceName::Drm, _) => Box::new(Lending { child, root: args.drm_root.clone() }),
     };
-    Source { name: "nvml", is_mock: false, launcher }
+    Source { name: source.name(), is_mock: false, launcher }
 }
 
 fn mock(args: &Args, clock: &Arc<dyn Clock>) -> Source {
@@ -150,6 +153,25 @@ impl Launch for Linking {
             summary.log(&self.host_path);
         }
         self.child.launch()
+    }
+}
+
+/// Gives the sampler what looking at other users' processes takes. Where there is no card for it, none is started.
+#[derive(Debug)]
+struct Lending {
+    child: ChildLauncher,
+    root: PathBuf,
+}
+
+impl Launch for Lending {
+    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
+        let _lent = privileges::lend();
+        self.child.launch()
+    }
+
+    fn missing(&mut self) -> Option<String> {
+        let missing = || format!("no GPU of the drivers amdgpu, i915 or xe in {}", self.root.join("sys/class/drm").display());
+        (!telemetry_drm::is_present(&self.root)).then(missing)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-use clap::{Arg, Command, error::ContextKind};
+use clap::{Arg, ArgAction, Command, error::ContextKind};
 
 use crate::usage::UsageError;
 
@@ -14,7 +14,7 @@ use crate::usage::UsageError;
 pub(crate) enum Normal {
     /// Help was asked for before anything was found wrong.
     Help,
-    /// Every flag once, with the value that it was given last; boolean flags given bare stay bare.
+    /// Every flag once, with the value that it was given last; cumulative ones as often as given; boolean flags given bare stay bare.
     Flags(Vec<OsString>),
 }
 
@@ -67,7 +67,9 @@ pub(crate) fn normalise(command: &Command, arguments: impl IntoIterator<Item = O
             },
         }
 
-        last.retain(|(given, _)| *given != name);
+        if !flags.is_cumulative(&name) {
+            last.retain(|(given, _)| *given != name);
+        }
         last.push((name, normal));
     }
     Ok(Normal::Flags(last.into_iter().map(|(_, normal)| normal).collect()))
@@ -122,6 +124,12 @@ impl Flags<'_> {
         let argument = self.0.get_arguments().find(|argument| argument.get_long() == Some(name))?;
         let bare = argument.get_num_args().is_some_and(|values| values.min_values() == 0);
         Some(if bare { Kind::Switch } else { Kind::Value })
+    }
+
+    /// Whether a flag adds to itself when it is given again.
+    fn is_cumulative(&self, name: &str) -> bool {
+        let argument = self.0.get_arguments().find(|argument| argument.get_long() == Some(name));
+        argument.is_some_and(|argument| matches!(argument.get_action(), ArgAction::Append))
     }
 
     /// Whether an argument is a flag of ours and so no value: no path and no duration of use looks like one.

@@ -1,4 +1,4 @@
-//! The child process that reads NVML: the same binary, entered by a first argument of its own.
+//! The child processes that read a source each: the same binary, entered by a first argument of its own.
 
 use std::{ffi::OsString, sync::Arc};
 
@@ -9,11 +9,12 @@ use bridge::{
 use clap::ValueEnum;
 use nix::sys::prctl;
 use telemetry::{OpenError, OpenSource, TelemetrySource};
+use telemetry_drm::{DrmOptions, DrmSource};
 use telemetry_nvml::{LibraryChoice, NvmlOptions, NvmlSource};
 
 use crate::{
     Error,
-    args::{Args, Request},
+    args::{Args, Request, SourceName},
     logging,
     preflight::Driver,
     privileges,
@@ -22,15 +23,20 @@ use crate::{
 /// What a command line begins with that is not a person's.
 pub(crate) const ENTRY: &str = "sampler-child";
 
-/// The child's command line: what of the parent's concerns it.
-pub(crate) fn arguments(args: &Args) -> Vec<OsString> {
+/// The command line of the child that reads `source`: what of the parent's concerns it.
+pub(crate) fn arguments(source: SourceName, args: &Args) -> Vec<OsString> {
     let level = args.log_level.to_possible_value();
     let mut arguments = vec![
         OsString::from(ENTRY),
+        format!("--source={}", source.name()).into(),
         format!("--poll-interval={}ns", args.poll_interval.effective().as_nanos()).into(),
         format!("--log-level={}", level.as_ref().map_or("info", |level| level.get_name())).into(),
     ];
-    for (flag, path) in [("--host-path=", &args.host_path), ("--nvml-library-path=", &args.nvml_library_path)] {
+    let paths = match source {
+        SourceName::Nvml => [("--host-path=", args.host_path.as_ref()), ("--nvml-library-path=", args.nvml_library_path.as_ref())],
+        SourceName::Drm => [("--host-path=", None), ("--drm-root=", Some(&args.drm_root))],
+    };
+    for (flag, path) in paths {
         if let Some(path) = path {
             let mut argument = OsString::from(flag);
             argument.push(path);
@@ -44,17 +50,26 @@ pub(crate) fn arguments(args: &Args) -> Vec<OsString> {
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Error> {
     let Request::Run(args) = Args::parse_from_go(arguments)? else { return Ok(0) };
     logging::start(args.log_level.into())?;
-    privileges::keep_what_the_library_needs();
-    if let Err(errno) = prctl::set_name(c"gpu-sampler") {
+    let is_drm = args.source == [SourceName::Drm];
+    if is_drm {
+        privileges::keep_what_the_processes_need();
+    } else {
+        privileges::keep_what_the_library_needs();
+    }
+    if let Err(errno) = prctl::set_name(if is_drm { c"drm-sampler" } else { c"gpu-sampler" }) {
         log::debug!("cannot name the sampler process: {errno}");
     }
-    let mut source = Explaining { source: source(&args), driver: Driver::of(args.host_path.as_deref()) };
+    let mut source: Box<dyn TelemetrySource> = if is_drm {
+        Box::new(DrmSource::new(DrmOptions { root: args.drm_root.clone() }))
+    } else {
+        Box::new(Explaining { source: nvml(&args), driver: Driver::of(args.host_path.as_deref()) })
+    };
     let options = RelayOptions { poll_interval: args.poll_interval.effective(), clock: Arc::new(SystemClock) };
-    relay(&mut source, &options).map_err(Error::Relay)?;
+    relay(source.as_mut(), &options).map_err(Error::Relay)?;
     Ok(0)
 }
 
-fn source(args: &Args) -> NvmlSource {
+fn nvml(args: &Args) -> NvmlSource {
     let library = match (&args.nvml_library_path, &args.host_path) {
         (Some(path), _) => LibraryChoice::Path(path.clone()),
         (None, Some(host)) => LibraryChoice::UnderHost(host.clone()),
@@ -91,7 +106,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::{ENTRY, arguments};
-    use crate::args::{Args, Request};
+    use crate::args::{Args, Request, SourceName};
 
     #[track_caller]
     fn read(arguments: &[OsString]) -> Args {
@@ -112,17 +127,24 @@ mod tests {
                 "--host-path=/a host/=",
                 "--nvml-library-path=/lib/x y.so",
                 "--symlink-nvidia-devs",
+                "--drm-root=/other root",
+                "--source=nvml,drm",
             ],
         ] {
             let parent = read(&parent.iter().map(OsString::from).collect::<Vec<_>>());
-            let arguments = arguments(&parent);
-            assert_eq!(arguments[0], ENTRY);
-            let child = read(&arguments[1..]);
-            assert_eq!(child.poll_interval.effective(), parent.poll_interval.effective());
-            assert_eq!(
-                (child.log_level, &child.host_path, &child.nvml_library_path),
-                (parent.log_level, &parent.host_path, &parent.nvml_library_path)
-            );
+            for source in [SourceName::Nvml, SourceName::Drm] {
+                let arguments = arguments(source, &parent);
+                assert_eq!(arguments[0], ENTRY);
+                let child = read(&arguments[1..]);
+                assert_eq!(child.source, [source]);
+                let common = |args: &Args| (args.poll_interval.effective(), args.log_level);
+                assert_eq!(common(&child), common(&parent));
+                let of_nvml = |args: &Args| (args.host_path.clone(), args.nvml_library_path.clone());
+                match source {
+                    SourceName::Nvml => assert_eq!(of_nvml(&child), of_nvml(&parent)),
+                    SourceName::Drm => assert_eq!(child.drm_root, parent.drm_root),
+                }
+            }
         }
     }
 }

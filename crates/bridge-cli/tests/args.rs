@@ -11,7 +11,7 @@ use std::{
 
 use bridge_cli::{
     PinGroup, PinMode, PollInterval, UsageError,
-    args::{Args, DumpOutput, LogLevel, Mode, Request, command},
+    args::{Args, DumpOutput, LogLevel, Mode, Request, SourceName, command},
 };
 use proptest::{collection::vec, prelude::any, proptest, sample::select};
 
@@ -234,6 +234,35 @@ fn health_and_access_are_read_in_every_form_and_bad_values_refused() {
 }
 
 #[test]
+fn sources_are_listed_with_commas_or_by_giving_the_flag_again() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: &[SourceName]) {
+        assert_eq!(run(arguments).sources().collect::<Vec<_>>(), expected, "{arguments:?}");
+    }
+    use SourceName::{Drm, Nvml};
+    for form in forms("source", "drm") {
+        check(&form.iter().map(String::as_str).collect::<Vec<_>>(), &[Drm]);
+    }
+    check(&[], &[Nvml, Drm]);
+    check(&["--source=nvml"], &[Nvml]);
+    // In index order, each once.
+    check(&["--source=drm,nvml"], &[Nvml, Drm]);
+    check(&["--source=drm", "--mode=real", "-source", "nvml", "--source=drm"], &[Nvml, Drm]);
+    check(&["--mode=mock"], &[]);
+    for value in ["", ",", "nvml,", "cuda", "nvml,cuda", "NVML"] {
+        check_refused(&[&format!("--source={value}")], &["--source", "accepted: nvml, drm"]);
+    }
+    check_refused(&["--source=cuda", "--source=nvml"], &["\"cuda\""]);
+    check_refused(&["--source"], &["--source needs a value", "nvml, drm"]);
+
+    assert_eq!(run(&[]).drm_root, Path::new("/"));
+    self::check("drm-root", "/host", |args| args.drm_root == Path::new("/host"));
+    for value in ["", "host", "./host"] {
+        check_refused(&["--drm-root", value], &["--drm-root", &format!("{value:?}"), "absolute path"]);
+    }
+}
+
+#[test]
 fn linking_needs_a_host_path() {
     for arguments in [&["--symlink-nvidia-devs"][..], &["--symlink-nvidia-devs", "--host-path="], &["--symlink-nvidia-devs", "--dump"]] {
         check_refused(arguments, &["--symlink-nvidia-devs", "--host-path"]);
@@ -309,6 +338,8 @@ fn odd_but_accepted_combinations_draw_a_warning() {
     check(&["--idle-if-no-gpu"], &["--idle-if-no-gpu has no effect in mode auto"]);
     check(&["--idle-if-no-gpu", "--mode=mock"], &["--idle-if-no-gpu has no effect in mode mock"]);
     check(&["--idle-if-no-gpu", "--mode=real"], &[]);
+    check(&["--source=drm", "--mode=mock"], &["--source has no effect in mode mock"]);
+    check(&["--source=drm", "--mode=auto"], &[]);
     check(&["--pin-mode=0620"], &["--pin-mode 0620 lets others than the bridge write"]);
     check(&["--pin-mode=0644"], &[]);
 }

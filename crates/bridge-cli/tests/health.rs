@@ -92,6 +92,7 @@ fn the_source_and_the_phase_are_told() {
     maps.set(|state| {
         state.phase = gpu_types::GPU_BRIDGE_IDLE;
         state.started_boottime_ns = now;
+        state.alive_boottime_ns = now;
     });
     maps.check(&["--health-max-age=1m"], 0, "idle: ");
     // The PID was given to this process after the bridge had ended.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use common::{BRIDGE, Daemon, Sim, bridge_for_all, folder_for_all, output};
+use drm_sim::{Tree, profiles};
 use nix::{
     mount::{MsFlags, mount},
     sys::signal::Signal,
@@ -23,9 +24,12 @@ const CHOWN: u64 = 1 << 0;
 const DAC_OVERRIDE: u64 = 1 << 1;
 const DAC_READ_SEARCH: u64 = 1 << 2;
 const FOWNER: u64 = 1 << 3;
+const SYS_PTRACE: u64 = 1 << 19;
 const SYS_RESOURCE: u64 = 1 << 24;
 const MKNOD: u64 = 1 << 27;
 const BPF: u64 = 1 << 39;
+/// What it takes to look at other users' processes.
+const PROCESSES: u64 = SYS_PTRACE | DAC_READ_SEARCH;
 const FILES: u64 = CHOWN | DAC_OVERRIDE | DAC_READ_SEARCH | FOWNER;
 
 /// A user and a group that own nothing; numbers need no entry anywhere.
@@ -46,7 +50,13 @@ fn capabilities(pid: u32, field: &str) -> Vec<u64> {
 /// Every thread of the process holds exactly these, and no way to others but a setuid program's.
 #[track_caller]
 fn check_holds(pid: u32, held: u64) {
-    for field in ["CapEff:", "CapPrm:"] {
+    check_holds_and_lends(pid, held, 0);
+}
+
+/// The same of one that may also take up, or give to its children, what it does not use itself.
+#[track_caller]
+fn check_holds_and_lends(pid: u32, held: u64, lent: u64) {
+    for (field, held) in [("CapEff:", held), ("CapPrm:", held | lent)] {
         assert!(capabilities(pid, field).iter().all(|found| *found == held), "{field} {:x?}, expected {held:x}", capabilities(pid, field));
     }
     for field in ["CapInh:", "CapAmb:"] {
@@ -58,7 +68,7 @@ fn check_holds(pid: u32, held: u64) {
 fn root_keeps_what_it_needs_and_its_sampler_has_no_way_to_bpf() {
     let (pins, sim) = (Bpffs::mount(), sim());
     let bounding = capabilities(std::process::id(), "CapBnd:")[0];
-    let mut daemon = Daemon::start(&pins, &["--mode=real", &sim.flag()]);
+    let mut daemon = Daemon::start(&pins, &["--mode=real", "--source=nvml", &sim.flag()]);
     daemon.publishing(&pins);
     check_holds(daemon.pid(), (FILES | BPF | SYS_RESOURCE) & bounding);
     let sampler = daemon.sampler();
@@ -67,6 +77,67 @@ fn root_keeps_what_it_needs_and_its_sampler_has_no_way_to_bpf() {
     assert_eq!(capabilities(sampler, "CapBnd:")[0], bounding);
     let status = fs::read_to_string(format!("/proc/{sampler}/status")).unwrap();
     assert!(status.lines().any(|line| line == "NoNewPrivs:\t0"), "{status}");
+}
+
+/// A machine with one GPU of AMD's that any user may look at.
+fn machine() -> (Tree, String) {
+    let tree = Tree::new();
+    fs::set_permissions(tree.root(), Permissions::from_mode(0o755)).unwrap();
+    tree.add(0, &profiles::RX6900XT);
+    let flag = format!("--drm-root={}", tree.root().display());
+    (tree, flag)
+}
+
+/// What a daemon and its two samplers have when the daemon was given `given`. `nvmls`: what the library's sampler can have of it.
+#[track_caller]
+fn check_samplers(command: &mut Command, pins: &Bpffs, given: u64, nvmls: u64) {
+    let daemons = FILES | BPF | SYS_RESOURCE;
+    let (sim, (_tree, root)) = (sim(), machine());
+    command.args(["--mode=real", &sim.flag(), &root, "--pin-dir"]).arg(pins.path());
+    let mut daemon = Daemon::spawn(command);
+    daemon.publishing(pins);
+    let (nvml, drm) = (daemon.child("gpu-sampler"), daemon.child("drm-sampler"));
+    daemon.wait_for("two devices", |_| (map_reader::Reader::open(pins.path()).meta().ok()?.n_devices == 2).then_some(()));
+    check_holds_and_lends(daemon.pid(), daemons & given, PROCESSES & given);
+    check_holds(nvml, nvmls & given);
+    check_holds(drm, PROCESSES & given);
+    // What is lent is lent for the start of that sampler only.
+    let dropped = !daemons & given;
+    for field in ["CapInh:", "CapAmb:"] {
+        assert!(capabilities(daemon.pid(), field).iter().all(|found| found & dropped == 0), "{field}");
+    }
+}
+
+#[test]
+fn the_sampler_that_looks_at_processes_is_lent_what_that_takes_and_nobody_else_has_it() {
+    let pins = Bpffs::mount();
+    let bounding = capabilities(std::process::id(), "CapBnd:")[0];
+    check_samplers(&mut Command::new(BRIDGE), &pins, bounding, FILES | MKNOD);
+    // As a unit may have it: nothing is gained by starting a program, not even what the daemon gave up itself.
+    let mut command = Command::new("setpriv");
+    check_samplers(command.args(["--no-new-privs", "--inh-caps=-all", BRIDGE]), &pins, bounding, FILES);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all,+bpf,+sys_ptrace,+dac_read_search", "--inh-caps=-all", "--no-new-privs", BRIDGE]);
+    check_samplers(&mut command, &pins, BPF | PROCESSES, FILES);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all,+bpf", "--inh-caps=-all", "--no-new-privs", BRIDGE]);
+    check_samplers(&mut command, &pins, BPF, FILES);
+}
+
+#[test]
+fn another_users_sampler_is_lent_what_its_daemon_was_given() {
+    let (pins, folder) = (Bpffs::mount(), folder_for_all());
+    let bridge = bridge_for_all(&folder);
+    fs::set_permissions(pins.path(), Permissions::from_mode(0o777)).unwrap();
+    for (names, given) in [("+bpf,+sys_ptrace,+dac_read_search", BPF | PROCESSES), ("+bpf,+sys_ptrace", BPF | SYS_PTRACE)] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", SOMEBODY, "--regid", GROUP, "--clear-groups", "--no-new-privs"]);
+        for set in ["--inh-caps", "--ambient-caps", "--bounding-set"] {
+            command.arg(format!("{set}=-all,{names}"));
+        }
+        // A program that another user starts has what is ambient, which the daemon has narrowed to its own.
+        check_samplers(command.arg(&bridge), &pins, given, FILES);
+    }
 }
 
 /// Publishes and leaves nothing behind.

@@ -272,7 +272,7 @@ impl Outlet {
     /// Publishes the records.
     fn write(&mut self, now: Now) -> Result<(), PublishError> {
         let published = self.publisher.publish(&self.builder.records)?;
-        log::trace!("{published:?}");
+        log::debug!("{published:?}");
         self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
         self.published_offset_ns = Some(now.clock_offset_ns);
         Ok(())

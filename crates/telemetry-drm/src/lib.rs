@@ -6,7 +6,9 @@
 
 mod card;
 mod clients;
+mod present;
 mod source;
 mod sysfs;
 
+pub use present::is_present;
 pub use source::{DrmOptions, DrmSource};

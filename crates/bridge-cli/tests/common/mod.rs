@@ -101,10 +101,20 @@ impl Daemon {
     /// The process that reads NVML.
     #[track_caller]
     pub fn sampler(&mut self) -> u32 {
-        self.wait_for("a sampler", |daemon| {
-            let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).unwrap();
-            children.split_whitespace().next().map(|pid| pid.parse().unwrap())
-        })
+        self.child("gpu-sampler")
+    }
+
+    /// The child process of this name.
+    #[track_caller]
+    pub fn child(&mut self, name: &str) -> u32 {
+        self.wait_for(name, |daemon| daemon.children().into_iter().find(|(_, child)| child == name).map(|(pid, _)| pid))
+    }
+
+    /// Its child processes with their names.
+    pub fn children(&self) -> Vec<(u32, String)> {
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid())).unwrap();
+        let named = |pid: &str| Some((pid.parse().unwrap(), fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned()));
+        children.split_whitespace().filter_map(named).collect()
     }
 }
 
