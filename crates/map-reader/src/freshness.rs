@@ -61,6 +61,16 @@ pub fn age(meta: &GpuMeta, now_boottime_ns: u64) -> Option<Duration> {
 
 /// Time since the sample behind a device or process record; `None` when it has no sample (`timestamp_ns` 0) or its time makes no sense with
 /// this `meta`. Zero for a sample from after `now_boottime_ns`.
+///
+/// ```
+/// use std::time::Duration;
+/// use gpu_types::GpuMeta;
+/// use map_reader::sample_age;
+///
+/// let meta = GpuMeta { clock_offset_ns: 1_700_000_000_000_000_000, ..GpuMeta::default() };
+/// assert_eq!(sample_age(1_700_000_005_000_000_000, &meta, 5_250_000_000), Some(Duration::from_millis(250)));
+/// assert_eq!(sample_age(0, &meta, 5_250_000_000), None, "no sample yet");
+/// ```
 #[must_use]
 pub fn sample_age(timestamp_ns: u64, meta: &GpuMeta, now_boottime_ns: u64) -> Option<Duration> {
     if timestamp_ns == 0 {

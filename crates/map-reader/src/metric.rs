@@ -32,6 +32,21 @@ pub enum Metric {
 
 impl DeviceState<'_> {
     /// Whether the device reports `metric`: if not, the 0 in its record means nothing. A bridge that does not say is taken to report all.
+    ///
+    /// ```no_run
+    /// use map_reader::{Metric, Reader};
+    ///
+    /// let reader = Reader::open("/sys/fs/bpf");
+    /// let state = reader.state()?;
+    /// for (index, record) in reader.devices()? {
+    ///     let known = state.device(index).is_none_or(|device| device.reports(Metric::FanSpeedPct));
+    ///     match known {
+    ///         true => println!("GPU {index}: fan at {} %", record.fan_speed_pct),
+    ///         false => println!("GPU {index}: no fan"),
+    ///     }
+    /// }
+    /// # Ok::<(), map_reader::Error>(())
+    /// ```
     #[must_use]
     pub fn reports(&self, metric: Metric) -> bool {
         match self.record().metrics_present {

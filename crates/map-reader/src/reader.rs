@@ -84,6 +84,17 @@ impl Reader {
     }
 
     /// Opens only `wanted`; reads of the others are [`Error::NotAskedFor`].
+    ///
+    /// ```no_run
+    /// use map_reader::{Map, Reader};
+    ///
+    /// let reader = Reader::open_only("/sys/fs/bpf", &[Map::Meta, Map::PerPid]);
+    /// match reader.process(4711)? {
+    ///     Some(process) => println!("it holds {} bytes", process.used_gpu_memory_total),
+    ///     None => println!("it uses no GPU"),
+    /// }
+    /// # Ok::<(), map_reader::Error>(())
+    /// ```
     #[must_use]
     pub fn open_only(dir: impl AsRef<Path>, wanted: &[Map]) -> Self {
         let dir = dir.as_ref();

@@ -46,6 +46,18 @@ pub struct Snapshot {
 impl Reader {
     /// Reads all maps, between two rounds of the bridge if that can be had in a few attempts. It takes well under a millisecond with a few
     /// processes, some milliseconds with thousands, and about ten more when no attempt succeeds.
+    ///
+    /// ```no_run
+    /// use map_reader::{Consistency, Reader};
+    ///
+    /// let snapshot = Reader::open("/sys/fs/bpf").snapshot();
+    /// let held: u64 = snapshot.processes?.iter().map(|(_, process)| process.used_gpu_memory_total).sum();
+    /// let used: u64 = snapshot.devices?.iter().map(|(_, device)| device.mem_used).sum();
+    /// if snapshot.consistency == Consistency::Verified {
+    ///     println!("{} bytes are held by nobody who is known", used.saturating_sub(held));
+    /// }
+    /// # Ok::<(), map_reader::Error>(())
+    /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let read = || (self.meta(), self.devices(), self.processes(Order::ByKey), self.process_devices(Order::ByKey), self.state_record());
