@@ -23,7 +23,7 @@ _gpu__ebpf__bridge() {
 
     case "${cmd}" in
         gpu__ebpf__bridge)
-            opts="-h --mode --poll-interval --idle-if-no-gpu --nvml-library-path --pin-dir --keep-pins --dump --output --health --health-max-age --pin-mode --pin-group --host-path --symlink-nvidia-devs --log-level --version --help"
+            opts="-h --mode --poll-interval --source --idle-if-no-gpu --nvml-library-path --drm-root --pin-dir --keep-pins --dump --output --health --health-max-age --pin-mode --pin-group --host-path --symlink-nvidia-devs --log-level --version --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -35,6 +35,10 @@ _gpu__ebpf__bridge() {
                     ;;
                 --poll-interval)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --source)
+                    COMPREPLY=($(compgen -W "nvml drm" -- "${cur}"))
                     return 0
                     ;;
                 --idle-if-no-gpu)
@@ -53,6 +57,13 @@ _gpu__ebpf__bridge() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --drm-root)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
                     fi
                     return 0
                     ;;

@@ -1,9 +1,12 @@
-complete -c gpu-ebpf-bridge -l mode -d 'Where the telemetry comes from: NVML (real), invented data (mock), or NVML and, with a loud warning, invented data when NVML cannot be opened (auto)' -r -f -a "auto\t''
+complete -c gpu-ebpf-bridge -l mode -d 'Where the telemetry comes from: the GPUs\' drivers (real), invented data (mock), or the drivers and, with a loud warning, invented data when none can be opened (auto)' -r -f -a "auto\t''
 real\t''
 mock\t''"
 complete -c gpu-ebpf-bridge -l poll-interval -d 'Time between polls: more than 0, at most 1h; below 1ms becomes 1ms' -r
-complete -c gpu-ebpf-bridge -l idle-if-no-gpu -d 'In mode real, when NVML is not available: wait for it instead of failing' -r
+complete -c gpu-ebpf-bridge -l source -d 'Which GPUs: NVIDIA\'s through NVML (nvml), AMD\'s and Intel\'s through the kernel\'s own files (drm); several with commas or by giving the flag again [default: all that are there]' -r -f -a "nvml\t''
+drm\t''"
+complete -c gpu-ebpf-bridge -l idle-if-no-gpu -d 'In mode real, when no source is available: wait for one instead of failing' -r
 complete -c gpu-ebpf-bridge -l nvml-library-path -d 'Absolute path of libnvidia-ml.so.1 [default: searched, under --host-path when that is given]' -r -F
+complete -c gpu-ebpf-bridge -l drm-root -d 'For drm: absolute path of the directory that has the machine\'s sys and proc' -r -f -a "(__fish_complete_directories)"
 complete -c gpu-ebpf-bridge -l pin-dir -d 'Directory of a BPF file system where the maps are pinned' -r -f -a "(__fish_complete_directories)"
 complete -c gpu-ebpf-bridge -l keep-pins -d 'Leave the maps pinned, with their data, at exit' -r
 complete -c gpu-ebpf-bridge -l dump -d 'Print what the maps hold and exit; polls nothing and disturbs nobody' -r
