@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gpu_types::maps;
 use nix::errno::Errno;
@@ -21,6 +22,20 @@ pub(crate) struct Identity(u64, u64);
 impl From<&fs::Metadata> for Identity {
     fn from(metadata: &fs::Metadata) -> Self {
         Self(metadata.dev(), metadata.ino())
+    }
+}
+
+/// When a directory was changed, by the wall clock as the kernel looks at it now and then: seconds and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChangeTime(i64, i64);
+
+impl ChangeTime {
+    /// Whether a change from now on is sure to have another time: the kernel's clock ticks a hundred times a second at least.
+    pub(crate) fn is_past(self) -> bool {
+        const LONGEST_TICK: Duration = Duration::from_millis(100);
+        let since_epoch = u64::try_from(self.0).ok().zip(u32::try_from(self.1).ok());
+        let changed = since_epoch.and_then(|(seconds, nanos)| UNIX_EPOCH.checked_add(Duration::new(seconds, nanos)));
+        changed.and_then(|changed| SystemTime::now().duration_since(changed).ok()).is_some_and(|age| age > LONGEST_TICK)
     }
 }
 
@@ -60,7 +75,13 @@ impl PinDirectory {
 
     /// Whether the path still leads to the directory that is locked.
     pub(crate) fn is_in_place(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|metadata| Identity::from(&metadata) == self.identity)
+        self.look().is_some()
+    }
+
+    /// When an entry was last made in, removed from or moved in or out of the directory, if the path still leads to the one that is locked.
+    pub(crate) fn look(&self) -> Option<ChangeTime> {
+        let metadata = fs::metadata(&self.path).ok()?;
+        (Identity::from(&metadata) == self.identity).then(|| ChangeTime(metadata.ctime(), metadata.ctime_nsec()))
     }
 
     /// Removes the directories that [`PinDirectory::open`] created, as far as they are empty.

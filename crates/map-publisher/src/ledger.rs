@@ -103,10 +103,10 @@ impl<K: Ord + Copy, V: PartialEq + Copy> Ledger<K, V> {
         self.held.iter().filter_map(|&(key, value)| Some((key, value?)))
     }
 
-    /// The map was read: it holds `entries`, in any order. A value of None was not readable.
-    pub(crate) fn found(&mut self, entries: impl Iterator<Item = (K, Option<V>)>) {
+    /// The map is read: it holds what `read` appends, in any order. A value of None was not readable.
+    pub(crate) fn found(&mut self, read: impl FnOnce(&mut Vec<(K, Option<V>)>)) {
         self.held.clear();
-        self.held.extend(entries);
+        read(&mut self.held);
         self.held.sort_unstable_by_key(|entry| entry.0);
         self.held.dedup_by_key(|entry| entry.0);
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn keys_of_unknown_value_are_written_when_in_the_round_and_deleted_when_not() {
         let mut ledger = Ledger::new();
-        ledger.found([(9, None), (4, None), (4, None)].into_iter());
+        ledger.found(|held| held.extend([(9, None), (4, None), (4, None)]));
         check(&mut ledger, &[(4, 40)], &[4], &[9]);
     }
 
@@ -172,7 +172,7 @@ mod tests {
     fn what_reading_back_finds_is_corrected() {
         let mut ledger = holding(&[(1, 1), (2, 2), (3, 3)]);
         // 2 is missing, 3 was changed, 7 is a stranger.
-        ledger.found([(7, Some(7)), (1, Some(1)), (3, Some(9))].into_iter());
+        ledger.found(|held| held.extend([(7, Some(7)), (1, Some(1)), (3, Some(9))]));
         check(&mut ledger, &[(1, 1), (2, 2), (3, 3)], &[2, 3], &[7]);
     }
 

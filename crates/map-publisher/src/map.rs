@@ -105,7 +105,7 @@ impl<K: Record + Ord + Default, V: Record + PartialEq + Default> ProcessMap<K, V
 
     /// Takes what the map holds for what is known of it.
     pub(crate) fn read(&mut self) {
-        self.ledger.found(self.contents.read(&self.pin.map));
+        self.ledger.found(|held| self.contents.read(&self.pin.map, held));
     }
 
     /// Plans `round` and writes what is new or changed. Where that does not fit beside what departed, the departed go first: a full LRU map would

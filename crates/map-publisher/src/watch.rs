@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use gpu_types::{GpuMeta, bytes::Record};
 use log::debug;
 
-use crate::directory::{Identity, PinDirectory, Taken};
+use crate::directory::{ChangeTime, Identity, PinDirectory, Taken};
 use crate::map::{DeviceMap, MetaMap, ProcessMap};
 use crate::pin::{Access, Pin, identity};
 use crate::writer::{Writer, read_single};
@@ -95,16 +95,47 @@ pub(crate) struct Reports {
     pins: HashMap<&'static str, Option<Identity>>,
     directory: bool,
     writer: Option<u32>,
+    quiet: Quiet,
+}
+
+/// After so many checks the pins are looked at although their directory was not changed: something may have been mounted over one.
+const CHECKS_BY_DIRECTORY: u32 = 20;
+
+/// A directory that was not changed since all pins were seen in place.
+#[derive(Debug, Default)]
+struct Quiet {
+    since: Option<ChangeTime>,
+    checks: u32,
+}
+
+impl Quiet {
+    /// Whether the pins need not be looked at.
+    fn holds(&mut self, changed: ChangeTime) -> bool {
+        self.checks += 1;
+        self.since == Some(changed) && self.checks < CHECKS_BY_DIRECTORY
+    }
+
+    /// All pins were seen in place after the directory was found changed at `changed`.
+    fn begin(&mut self, changed: ChangeTime) {
+        *self = Self { since: changed.is_past().then_some(changed), checks: 0 };
+    }
 }
 
 impl Publisher {
     /// Looks whether the pins still lead to our maps, and mends what can be mended: a pin that vanished is pinned again, a compatible map that a
-    /// consumer pinned anew is taken over. To be called about once a second; costs six `stat` calls and a lookup when all is well.
+    /// consumer pinned anew is taken over. To be called about once a second; costs one `stat` call and a lookup when all is well, and five more `stat`
+    /// calls now and then.
     ///
     /// The error is [`PublishError::Held`]: the directory was replaced, and another bridge has the new one.
     pub fn check_pins(&mut self) -> Result<Vec<PinEvent>, PublishError> {
         let mut events = Vec::new();
-        if !self.directory.is_in_place() && !self.take_directory_again(&mut events)? {
+        let changed = self.directory.look();
+        if changed.is_some_and(|changed| self.reports.quiet.holds(changed)) {
+            self.check_writer(&mut events);
+            return Ok(events);
+        }
+        self.reports.quiet.since = None;
+        if changed.is_none() && !self.take_directory_again(&mut events)? {
             return Ok(events);
         }
 
@@ -123,6 +154,9 @@ impl Publisher {
             replace(&mut self.process_devices, pin);
         }
         self.check_state(&mut events);
+        if let Some(changed) = changed.filter(|_| events.is_empty() && self.reports.pins.is_empty()) {
+            self.reports.quiet.begin(changed);
+        }
         self.check_writer(&mut events);
 
         if events[adopted_before..].iter().any(|event| matches!(event, PinEvent::Adopted { .. })) {

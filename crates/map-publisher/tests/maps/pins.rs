@@ -41,6 +41,26 @@ fn a_pin_that_vanished_is_pinned_again_with_its_data() {
     check_events(&mut publisher, &[]);
 }
 
+/// A directory that was not changed for a while is not looked into; each of these changes it.
+#[test]
+fn what_is_done_to_a_pin_after_quiet_checks_is_seen_at_the_next() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.path());
+    let quiet = |publisher: &mut Publisher| {
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        (0..3).for_each(|_| check_events(publisher, &[]));
+    };
+    for name in FIVE {
+        quiet(&mut publisher);
+        fs::remove_file(bpffs.path().join(name)).unwrap();
+        check_events(&mut publisher, &[&format!("the pin of {name} had been removed: pinned again")]);
+        quiet(&mut publisher);
+        fs::rename(bpffs.path().join(name), bpffs.path().join("elsewhere")).unwrap();
+        check_events(&mut publisher, &[&format!("the pin of {name} had been removed: pinned again")]);
+        fs::remove_file(bpffs.path().join("elsewhere")).unwrap();
+    }
+}
+
 #[test]
 fn a_map_that_a_consumer_made_anew_is_adopted_and_filled() {
     for definition in MAPS {
