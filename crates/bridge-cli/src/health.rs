@@ -15,7 +15,7 @@ use crate::chain;
 
 /// Of another version, not even the time of the last update need mean the same.
 const SCHEMA_VERSION: u32 = 1;
-/// The loop goes round twice a second at least; this leaves room for a machine under load.
+/// The loop goes round once a second at least; this leaves room for a machine under load.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
 /// What was found out, and the line that says so.

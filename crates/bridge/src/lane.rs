@@ -21,6 +21,8 @@ pub(crate) struct Lane {
     time_in_source: Duration,
     /// So much of it was spent on threads of the device's own.
     time_elsewhere: Duration,
+    /// So long its device waited for its turn among the source's devices in the last tick.
+    waited: Duration,
     lost: Option<Lost>,
 }
 
@@ -43,15 +45,30 @@ impl Lane {
     pub(crate) fn new(device: Box<dyn Device>, poll_interval: Duration, rationed: bool) -> Self {
         let cadence = Cadence::new(device.probes().len(), poll_interval, rationed);
         let current = DeviceReading { index: device.identity().index, ..DeviceReading::default() };
-        Self { device, cadence, current, epoch: Instant::now(), time_in_source: Duration::ZERO, time_elsewhere: Duration::ZERO, lost: None }
+        Self {
+            device,
+            cadence,
+            current,
+            epoch: Instant::now(),
+            time_in_source: Duration::ZERO,
+            time_elsewhere: Duration::ZERO,
+            waited: Duration::ZERO,
+            lost: None,
+        }
     }
 
     pub(crate) fn current(&self) -> &DeviceReading {
         &self.current
     }
 
+    /// How long its device waited for its turn among the source's devices in the last tick.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+    }
+
     /// One tick.
     pub(crate) fn step(&mut self, clock: &dyn Clock) -> Step {
+        self.waited = Duration::ZERO;
         let step = self.ask(clock);
         self.current.time_in_source_ns = self.time_in_source.as_nanos() as u64;
         step
@@ -110,7 +127,9 @@ impl Lane {
             let now = clock.now();
             let waiting = self.device.time_waiting();
             let answer = self.device.ask(probe, now, &mut self.current.reading);
-            let cost = asked_at.elapsed().saturating_sub(self.device.time_waiting().saturating_sub(waiting));
+            let waited = self.device.time_waiting().saturating_sub(waiting);
+            self.waited += waited;
+            let cost = asked_at.elapsed().saturating_sub(waited);
             self.cadence.asked(probe, asked_ns, cost);
             self.time_in_source += cost;
             let elsewhere = self.device.time_elsewhere();

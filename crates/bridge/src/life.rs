@@ -29,8 +29,10 @@ use crate::{
     wait::wait_until,
 };
 
-/// How often the pins are looked after, and so the longest that the loop waits.
+/// How often the pins are looked after.
 const PIN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// So much later will do when the loop goes round anyway; both together are the longest that it waits.
+const PIN_CHECK_SLACK: Duration = Duration::from_millis(400);
 /// When a turn of the loop takes so much longer than that, the process did not run: it was stopped, or the machine was.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The sources, and one that stands in for them.
@@ -183,7 +185,8 @@ impl Life {
 
     /// Waits for something to do. Returns whose descriptor is readable, a bit each.
     fn wait(&self, control: &Control) -> Result<u32, BridgeError> {
-        let mut deadline = self.next_pin_check.min(self.next_summary);
+        // A look at the pins wakes nobody up while rounds come in anyway.
+        let mut deadline = (self.next_pin_check + PIN_CHECK_SLACK).min(self.next_summary);
         let timers = [self.next_mock_reminder, self.leftovers_until, self.gather.deadline()];
         let feeds =
             self.feeds.iter().flat_map(|feed| [feed.next_attempt, feed.withdraw_at, feed.open_deadline(&self.limits), feed.deadline()]);
@@ -253,7 +256,7 @@ impl Life {
     fn note_turn(&mut self, now: Instant) {
         let pause = now.saturating_duration_since(self.last_turn);
         self.last_turn = now;
-        if pause < PIN_CHECK_INTERVAL + PAUSE {
+        if pause < PIN_CHECK_INTERVAL + PIN_CHECK_SLACK + PAUSE {
             return;
         }
         log::warn!("the bridge did not run for {:.1} s", pause.as_secs_f64());

@@ -41,7 +41,8 @@ impl MockSource {
         Self { devices, processes_per_device, pid_exists: None }
     }
 
-    /// Passes over PIDs that `pid_exists` knows, asked at every reading, so that no real process is given invented data.
+    /// Passes over PIDs that `pid_exists` knows, so that no real process is given invented data. It is asked at the first reading and every five
+    /// seconds.
     #[must_use]
     pub fn sparing_processes(self, pid_exists: PidExists) -> Self {
         Self { pid_exists: Some(pid_exists), ..self }
@@ -59,10 +60,16 @@ impl TelemetrySource for MockSource {
     }
 }
 
+/// How often PIDs are looked for.
+const LOOK_INTERVAL_NS: u64 = 5_000_000_000;
+
 #[derive(Debug)]
 struct MockDevice {
     identity: Identity,
     options: MockSource,
+    /// Those of its PIDs that no process has, with their numbers, as they were last looked for.
+    free: Vec<(u32, u32)>,
+    next_look_ns: u64,
 }
 
 const EVERYTHING: [Probe; 1] = [Probe { name: "everything", period: Duration::ZERO }];
@@ -76,15 +83,19 @@ impl MockDevice {
             name: format!("MOCK GPU model {}", index % 2),
             vendor_id: 0,
         };
-        Self { identity, options }
+        Self { identity, options, free: Vec::new(), next_look_ns: 0 }
     }
 
-    fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
-        let first = FIRST_PID + self.identity.index * self.options.processes_per_device;
-        let exists = self.options.pid_exists;
-        (0..self.options.processes_per_device)
-            .map(move |j| (j, first + j))
-            .filter(move |&(_, pid)| !exists.is_some_and(|exists| exists(pid)))
+    fn look(&mut self, now: Now) {
+        if now.boottime_ns < self.next_look_ns {
+            return;
+        }
+        self.next_look_ns = now.boottime_ns + LOOK_INTERVAL_NS;
+        let MockSource { processes_per_device, pid_exists, .. } = self.options;
+        let first = FIRST_PID + self.identity.index * processes_per_device;
+        let is_free = |&(_, pid): &(u32, u32)| !pid_exists.is_some_and(|exists| exists(pid));
+        self.free.clear();
+        self.free.extend((0..processes_per_device).map(|j| (j, first + j)).filter(is_free));
     }
 }
 
@@ -101,8 +112,9 @@ impl Device for MockDevice {
         let seconds = now.boottime_ns as f64 / 1e9;
         let device = f64::from(self.identity.index);
 
+        self.look(now);
         reading.processes.clear();
-        for (j, pid) in self.processes() {
+        for &(j, pid) in &self.free {
             let phase = device * 0.9 + f64::from(j) * 1.7;
             reading.processes.push(Process {
                 pid,
@@ -206,6 +218,24 @@ mod tests {
             }
         }
         assert!(seen.len() > 50, "utilization took only {} values", seen.len());
+    }
+
+    #[test]
+    fn a_pid_that_becomes_a_real_processs_is_passed_over_within_five_seconds() {
+        static EXISTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        let mut source = MockSource::new(1, 2).sparing_processes(|pid| pid == 100_001 && EXISTS.load(std::sync::atomic::Ordering::Relaxed));
+        let mut device = source.open().unwrap().devices.remove(0);
+        let mut reading = Reading::default();
+        let mut pids_at = |seconds: u64| {
+            let now = Now { boottime_ns: seconds * 1_000_000_000, clock_offset_ns: 0 };
+            device.ask(0, now, &mut reading).unwrap();
+            reading.processes.iter().map(|process| process.pid).collect::<Vec<_>>()
+        };
+        assert_eq!(pids_at(100), [100_000, 100_001]);
+        EXISTS.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(pids_at(105), [100_000]);
+        EXISTS.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(pids_at(110), [100_000, 100_001]);
     }
 
     #[test]

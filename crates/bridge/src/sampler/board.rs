@@ -1,6 +1,7 @@
 //! Where the lanes put their readings and the newest picture is taken from.
 
 use std::{
+    fmt,
     os::fd::{AsFd, BorrowedFd},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -23,6 +24,12 @@ pub(super) struct Schedule {
 /// How long the first round waits for every lane: first answers take longer, and a first picture ought to be whole.
 const FIRST_GRACE: Duration = Duration::from_secs(1);
 
+/// How long after a lane was begun another thread is called to those that are due: a sixteenth of the interval within these bounds. Below the
+/// shorter one it is the scheduler that is late, not a device.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
+const LONGEST_PATIENCE: Duration = Duration::from_millis(6);
+const QUEUEING_PATIENCE: Duration = Duration::from_millis(20);
+
 /// A round that is late by so much was kept by nobody: the process, or the machine, stood still, and so did the lanes.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -33,10 +40,24 @@ impl Schedule {
         self.epoch + Duration::from_nanos(nanos).saturating_sub(self.lead)
     }
 
+    /// How long lanes may be due before another thread is called to them.
+    pub(super) fn patience(&self) -> Duration {
+        (self.interval / 16).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)
+    }
+
+    /// The same where lanes queue for one driver, and another thread helps only if a call hangs.
+    pub(super) fn long_patience(&self) -> Duration {
+        (self.interval / 5).clamp(SHORTEST_PATIENCE, QUEUEING_PATIENCE)
+    }
+
+    /// How long a round waits for lanes that are late.
+    pub(super) fn grace(&self) -> Duration {
+        (self.interval / 4).min(Duration::from_millis(25))
+    }
+
     /// Until when a round waits for lanes that are late.
     pub(super) fn round_deadline(&self, tick: u64) -> Instant {
-        let grace = if tick == 0 { FIRST_GRACE } else { (self.interval / 4).min(Duration::from_millis(25)) };
-        self.start(tick) + grace
+        self.start(tick) + if tick == 0 { FIRST_GRACE } else { self.grace() }
     }
 
     /// The first tick that begins after `now`: what was missed is skipped, not made up.
@@ -46,22 +67,26 @@ impl Schedule {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Board {
-    schedule: Schedule,
-    state: Mutex<State>,
-    ready: EventFd,
+/// Where lanes put their readings.
+pub(super) trait Deliver: fmt::Debug + Send + Sync {
+    /// A lane is done with `tick`, which it began at `started_boottime_ns`.
+    fn deliver(&self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading);
+
+    /// A lane found the whole source gone.
+    fn source_gone(&self, what: String);
 }
 
+/// The newest reading of each lane, and when they are a round.
 #[derive(Debug)]
-struct State {
+pub(super) struct Collection {
+    schedule: Schedule,
     slots: Vec<Slot>,
     /// The tick that is being collected.
     tick: u64,
-    /// Signalled, and not taken yet.
-    signalled: bool,
     /// Ticks without a round.
     skipped: u64,
+    /// When the last round with news was begun.
+    started_boottime_ns: u64,
     gone: Option<String>,
 }
 
@@ -80,15 +105,146 @@ struct Slot {
     healthy: bool,
 }
 
-impl Board {
-    pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> nix::Result<Self> {
+/// A round but for its readings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) started_boottime_ns: u64,
+    pub(super) has_news: bool,
+    pub(super) skipped_ticks: u64,
+}
+
+impl Collection {
+    pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> Self {
         let slots = devices
             .into_iter()
             .map(|newest| Slot { newest, tick: None, started_boottime_ns: 0, is_new: false, has_other_processes: false, healthy: true })
             .collect();
+        Self { schedule, slots, tick: 0, skipped: 0, started_boottime_ns: 0, gone: None }
+    }
+
+    /// Takes a reading; whether the round is complete.
+    pub(super) fn deliver(&mut self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading) -> bool {
+        let slot = &mut self.slots[lane];
+        slot.has_other_processes |= slot.newest.copy_from(reading);
+        slot.tick = Some(tick);
+        slot.started_boottime_ns = started_boottime_ns;
+        slot.is_new = true;
+        slot.healthy = true;
+        self.is_complete()
+    }
+
+    pub(super) fn source_gone(&mut self, what: String) {
+        self.gone.get_or_insert(what);
+    }
+
+    /// What happened to the source, when it is gone.
+    pub(super) fn gone(&self) -> Option<&str> {
+        self.gone.as_deref()
+    }
+
+    /// When somebody has to look whether lanes were begun in the tick that is being collected.
+    pub(super) fn alarm(&self) -> Instant {
+        self.schedule.start(self.tick) + self.schedule.patience()
+    }
+
+    /// When the round that is being collected must wait no longer.
+    pub(super) fn deadline(&self) -> Instant {
+        self.schedule.round_deadline(self.tick)
+    }
+
+    /// Every lane that is expected in time has delivered the current tick, and at least one has.
+    pub(super) fn is_complete(&self) -> bool {
+        let delivered = |slot: &Slot| slot.tick.is_some_and(|tick| tick >= self.tick);
+        self.slots.iter().any(delivered) && self.slots.iter().all(|slot| !slot.healthy || delivered(slot))
+    }
+
+    /// Whether the round's time is up at `now`, complete or not.
+    pub(super) fn is_overdue(&mut self, now: Instant) -> bool {
+        let deadline = self.deadline();
+        if now < deadline + PAUSE {
+            return now >= deadline;
+        }
+        // What there is now is of the few lanes that woke up first: the next tick is given to all.
+        let next = self.schedule.next_tick(now);
+        self.skipped += next - self.tick;
+        self.tick = next;
+        false
+    }
+
+    /// Ends the round and begins the next one. Its readings are those that [`readings`](Self::readings) gives until [`taken`](Self::taken).
+    pub(super) fn take(&mut self, now: Instant) -> Head {
+        let answered = |slot: &&Slot| slot.is_new && !slot.newest.lost;
+        let newest_tick = self.slots.iter().filter(answered).filter_map(|slot| slot.tick).max();
+        let started = |slot: &&Slot| answered(slot) && slot.tick == newest_tick;
+        let started_boottime_ns = self.slots.iter().filter(started).map(|slot| slot.started_boottime_ns).min();
+        self.started_boottime_ns = started_boottime_ns.unwrap_or(self.started_boottime_ns);
+        for slot in &mut self.slots {
+            slot.healthy = slot.tick.is_some_and(|tick| tick >= self.tick);
+        }
+        // The next round is the one whose time is not up yet.
+        let mut next = self.tick + 1;
+        if now >= self.schedule.round_deadline(next) {
+            next = self.schedule.next_tick(now).max(next);
+        }
+        self.skipped += next - self.tick - 1;
+        self.tick = next;
+        Head { started_boottime_ns: self.started_boottime_ns, has_news: newest_tick.is_some(), skipped_ticks: self.skipped }
+    }
+
+    /// The newest readings, and whether the processes of each are those of the last round.
+    pub(super) fn readings(&self) -> impl ExactSizeIterator<Item = (&DeviceReading, bool)> {
+        self.slots.iter().map(|slot| (&slot.newest, !slot.has_other_processes))
+    }
+
+    /// The round has been handed on.
+    pub(super) fn taken(&mut self) {
+        for slot in &mut self.slots {
+            slot.is_new = false;
+            slot.has_other_processes = false;
+        }
+    }
+
+    fn take_into(&mut self, now: Instant, round: &mut Round) {
+        let head = self.take(now);
+        round.started_boottime_ns = head.started_boottime_ns;
+        round.has_news = head.has_news;
+        round.skipped_ticks = head.skipped_ticks;
+        round.devices.resize_with(self.slots.len(), DeviceReading::default);
+        round.same_processes = 0;
+        for (index, ((newest, is_same), device)) in self.readings().zip(&mut round.devices).enumerate() {
+            if is_same {
+                device.copy_all_but_processes_from(newest);
+                round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0);
+            } else {
+                device.copy_from(newest);
+            }
+        }
+        self.taken();
+    }
+}
+
+/// A collection from which another thread of this process takes its rounds.
+#[derive(Debug)]
+pub(super) struct Board {
+    state: Mutex<State>,
+    ready: EventFd,
+}
+
+#[derive(Debug)]
+struct State {
+    collection: Collection,
+    /// A round was announced and not taken yet.
+    is_announced: bool,
+    /// How often the descriptor was or will be written, and how many of these have been read: it is written when the lock is free again, which may be
+    /// after its round was taken.
+    written: u64,
+    read: u64,
+}
+
+impl Board {
+    pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> nix::Result<Self> {
         Ok(Self {
-            schedule,
-            state: Mutex::new(State { slots, tick: 0, signalled: false, skipped: 0, gone: None }),
+            state: Mutex::new(State { collection: Collection::new(schedule, devices), is_announced: false, written: 0, read: 0 }),
             ready: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
         })
     }
@@ -97,72 +253,37 @@ impl Board {
         self.ready.as_fd()
     }
 
-    /// A lane is done with `tick`, which it began at `started_boottime_ns`.
-    pub(super) fn deliver(&self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading) {
-        let mut state = self.lock();
-        let slot = &mut state.slots[lane];
-        slot.has_other_processes |= slot.newest.copy_from(reading);
-        slot.tick = Some(tick);
-        slot.started_boottime_ns = started_boottime_ns;
-        slot.is_new = true;
-        slot.healthy = true;
-        if state.is_complete() {
-            self.signal(&mut state);
-        }
-    }
-
-    /// A lane found the whole source gone.
-    pub(super) fn source_gone(&self, what: String) {
-        let mut state = self.lock();
-        state.gone.get_or_insert(what);
-        self.signal(&mut state);
-    }
-
     pub(super) fn gone(&self) -> Option<String> {
-        self.lock().gone.clone()
+        self.lock().collection.gone().map(str::to_owned)
     }
 
     /// When the round that is being collected must wait no longer.
     pub(super) fn deadline(&self) -> Instant {
-        self.schedule.round_deadline(self.lock().tick)
+        self.lock().collection.deadline()
     }
 
     /// Takes the round if it is complete or its time is up at `now`; false when neither.
     pub(super) fn take(&self, now: Instant, round: &mut Round) -> bool {
         let mut state = self.lock();
-        let deadline = self.schedule.round_deadline(state.tick);
-        if !state.signalled && now < deadline {
+        if state.read < state.written {
+            state.read += self.ready.read().unwrap_or(0);
+        }
+        if !std::mem::take(&mut state.is_announced) && !state.collection.is_overdue(now) {
             return false;
         }
-        if !state.signalled && now >= deadline + PAUSE {
-            // What there is now is of the few lanes that woke up first: the next tick is given to all.
-            let next = self.schedule.next_tick(now);
-            state.skipped += next - state.tick;
-            state.tick = next;
-            return false;
-        }
-        if std::mem::take(&mut state.signalled) {
-            // Only this thread reads it, and it was written: the counter is there.
-            let _ = self.ready.read();
-        }
-        state.take(round);
-        // The next round is the one whose time is not up yet.
-        let mut next = state.tick + 1;
-        if now >= self.schedule.round_deadline(next) {
-            next = self.schedule.next_tick(now).max(next);
-        }
-        state.skipped += next - state.tick - 1;
-        state.tick = next;
-        round.skipped_ticks = state.skipped;
-        if state.is_complete() {
-            self.signal(&mut state);
-        }
+        state.collection.take_into(now, round);
+        let is_complete = state.collection.is_complete();
+        self.announce_if(is_complete, state);
         true
     }
 
-    fn signal(&self, state: &mut State) {
-        if !std::mem::replace(&mut state.signalled, true) {
-            // The counter is 0 here, so that the write cannot fail for want of room.
+    /// The one who waits is woken up when the lock is free: it wants it at once.
+    fn announce_if(&self, is_complete: bool, mut state: MutexGuard<'_, State>) {
+        let is_news = is_complete && !std::mem::replace(&mut state.is_announced, true);
+        state.written += u64::from(is_news);
+        drop(state);
+        if is_news {
+            // The counter is far from its end, so that the write cannot fail for want of room.
             let _ = self.ready.write(1);
         }
     }
@@ -173,32 +294,17 @@ impl Board {
     }
 }
 
-impl State {
-    /// Every lane that is expected in time has delivered the current tick, and at least one has.
-    fn is_complete(&self) -> bool {
-        let delivered = |slot: &Slot| slot.tick.is_some_and(|tick| tick >= self.tick);
-        self.slots.iter().any(delivered) && self.slots.iter().all(|slot| !slot.healthy || delivered(slot))
+impl Deliver for Board {
+    fn deliver(&self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading) {
+        let mut state = self.lock();
+        let is_complete = state.collection.deliver(lane, tick, started_boottime_ns, reading);
+        self.announce_if(is_complete, state);
     }
 
-    fn take(&mut self, round: &mut Round) {
-        let answered = |slot: &&Slot| slot.is_new && !slot.newest.lost;
-        let newest_tick = self.slots.iter().filter(answered).filter_map(|slot| slot.tick).max();
-        let started = |slot: &&Slot| answered(slot) && slot.tick == newest_tick;
-        round.started_boottime_ns =
-            self.slots.iter().filter(started).map(|slot| slot.started_boottime_ns).min().unwrap_or(round.started_boottime_ns);
-        round.has_news = newest_tick.is_some();
-        round.devices.resize_with(self.slots.len(), DeviceReading::default);
-        round.same_processes = 0;
-        for (index, (slot, device)) in self.slots.iter_mut().zip(&mut round.devices).enumerate() {
-            slot.healthy = slot.tick.is_some_and(|tick| tick >= self.tick);
-            if std::mem::take(&mut slot.has_other_processes) {
-                device.copy_from(&slot.newest);
-            } else {
-                device.copy_all_but_processes_from(&slot.newest);
-                round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0);
-            }
-            slot.is_new = false;
-        }
+    fn source_gone(&self, what: String) {
+        let mut state = self.lock();
+        state.collection.source_gone(what);
+        self.announce_if(true, state);
     }
 }
 

@@ -142,7 +142,10 @@ impl ChildSampler {
             self.filled = 0..self.filled.len();
         }
         if self.filled.end == self.buffer.len() {
-            self.buffer.resize(self.buffer.len() * 2, 0);
+            // For the whole message and one byte more: that the pipe does not give it says that it is drained. Of a round that grew, a little more.
+            let wanted = frame::length(&self.buffer).map_or(0, |length| length + length / 8 + 1);
+            self.buffer.reserve_exact(wanted.saturating_sub(self.buffer.len()));
+            self.buffer.resize(wanted.max(self.buffer.len() + 1), 0);
         }
         loop {
             let room = &mut self.buffer[self.filled.end..];

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::board::{Board, Schedule};
+use super::board::{Deliver, Schedule};
 use crate::{
     clock::Clock,
     lane::{Lane, Step},
@@ -18,11 +18,10 @@ use crate::{
 
 /// A thread's stack: a source's frames are small, and 16 threads ought not to look like 32 MiB of address space.
 const STACK_BYTES: usize = 512 << 10;
-/// How long after a lane was begun another thread is called to those that are due; a sixteenth of the interval where that is shorter.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(6);
-/// A thread that has worked for so many times as long calls another: most often, though, lanes that take their time queue for one driver, and more
-/// threads only wait.
-const LONG_WORK: u32 = 2;
+/// A lane that waited for so long for its turn to call the driver shows that more threads only wait.
+const LONG_WAIT: Duration = Duration::from_micros(500);
+/// So long that is believed.
+const QUEUEING_HOLDS: Duration = Duration::from_secs(5);
 /// Who was not called for so long is let go: many are needed when a source is opened, and few after that.
 const LONGEST_IDLE: Duration = Duration::from_secs(5);
 
@@ -30,7 +29,7 @@ const LONGEST_IDLE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Crew {
     schedule: Schedule,
-    board: Arc<Board>,
+    board: Arc<dyn Deliver>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     /// Somebody is needed for a lane that is due, or it is over.
@@ -52,6 +51,8 @@ struct State {
     watching: Option<Instant>,
     /// When a lane was last begun, or another thread called.
     progress: Instant,
+    /// Until when lanes are known to queue for their driver.
+    queueing_until: Instant,
     /// That no more threads can be had has been said.
     is_short_handed: bool,
 }
@@ -67,10 +68,24 @@ impl Crew {
     ///
     /// # Errors
     /// When that cannot be started.
-    pub(super) fn start(lanes: Vec<Lane>, schedule: Schedule, board: Arc<Board>, clock: Arc<dyn Clock>) -> io::Result<Arc<Self>> {
+    pub(super) fn start(
+        lanes: Vec<Lane>,
+        schedule: Schedule,
+        board: Arc<impl Deliver + 'static>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Arc<Self>> {
         let lanes: Vec<_> = lanes.into_iter().map(|lane| Some(Place { lane, tick: 0 })).collect();
         let is_empty = lanes.is_empty();
-        let state = State { lanes, stopping: false, workers: 0, idle: 0, watching: None, progress: schedule.epoch, is_short_handed: false };
+        let state = State {
+            lanes,
+            stopping: false,
+            workers: 0,
+            idle: 0,
+            watching: None,
+            progress: schedule.epoch,
+            queueing_until: schedule.epoch,
+            is_short_handed: false,
+        };
         let (called, watched, ended) = Default::default();
         let crew = Arc::new(Self { schedule, board, clock, state: Mutex::new(state), called, watched, ended });
         if !is_empty {
@@ -83,13 +98,14 @@ impl Crew {
     pub(super) fn alarm(&self) -> Option<Instant> {
         let state = self.lock();
         let due = state.earliest()?.0;
-        Some(self.schedule.start(due).max(state.progress) + self.patience())
+        Some(self.schedule.start(due).max(state.progress) + self.patience(&state))
     }
 
     /// Calls another thread when lanes have been due for too long and nobody begins them: whoever should hangs in a device.
     pub(super) fn attend(self: &Arc<Self>, now: Instant) {
         let mut state = self.lock();
-        let overdue = state.earliest().is_some_and(|(tick, _)| now >= self.schedule.start(tick).max(state.progress) + self.patience());
+        let patience = self.patience(&state);
+        let overdue = state.earliest().is_some_and(|(tick, _)| now >= self.schedule.start(tick).max(state.progress) + patience);
         if overdue {
             self.call(&mut state, now);
         }
@@ -105,8 +121,9 @@ impl Crew {
         waited.unwrap_or_else(PoisonError::into_inner).0.workers
     }
 
-    fn patience(&self) -> Duration {
-        (self.schedule.interval / 16).min(LONGEST_PATIENCE)
+    /// Where lanes queue for one driver, another thread helps only if a call hangs.
+    fn patience(&self, state: &State) -> Duration {
+        if state.progress < state.queueing_until { self.schedule.long_patience() } else { self.schedule.patience() }
     }
 
     /// Wakes somebody who is idle, or takes one on, unless there is one for each lane.
@@ -144,14 +161,19 @@ impl Crew {
             match next {
                 Some((start, index)) if start <= now => {
                     let Some(mut place) = state.lanes[index].take() else { continue };
-                    let is_long = now >= *at_work_since.get_or_insert(now) + LONG_WORK * self.patience();
-                    if is_long && state.earliest().is_some_and(|(tick, _)| self.schedule.start(tick) <= now) {
+                    // Before the round is late.
+                    let is_long = now >= *at_work_since.get_or_insert(now) + self.schedule.grace() / 2;
+                    if is_long && now >= state.queueing_until && state.earliest().is_some_and(|(tick, _)| self.schedule.start(tick) <= now)
+                    {
                         self.call(&mut state, now);
                     }
                     state.progress = now;
                     drop(state);
                     let goes_on = self.step(index, &mut place);
                     state = self.lock();
+                    if place.lane.waited() >= LONG_WAIT {
+                        state.queueing_until = Instant::now() + QUEUEING_HOLDS;
+                    }
                     if goes_on {
                         let start = self.schedule.start(place.tick);
                         state.lanes[index] = Some(place);
@@ -239,7 +261,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        sampler::{DeviceReading, Round},
+        sampler::{DeviceReading, Round, board::Board},
     };
 
     const INTERVAL: Duration = Duration::from_millis(20);

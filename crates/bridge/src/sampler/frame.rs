@@ -4,9 +4,9 @@
 //! already there.
 
 use serde::{Deserialize, Serialize};
-use telemetry::{Failures, Metrics, OpenError, Process, Stamp};
+use telemetry::{Failures, Metrics, OpenError, Process, ProcessUtilization, Stamp};
 
-use super::{DeviceReading, Opened, Round};
+use super::{DeviceReading, Opened, Round, board::Head};
 use crate::SamplerError;
 
 /// Longer messages are refused: 16 devices with 16,000 processes each fit many times.
@@ -47,6 +47,55 @@ struct DeviceHeader {
     failures: u32,
 }
 
+/// A process, its times as differences from when its device was read: a third less to write and to read.
+#[derive(Serialize, Deserialize)]
+struct ProcessRow {
+    pid: u32,
+    mig_instance: Option<u8>,
+    used_memory_bytes: Option<u64>,
+    utilization: Option<UtilizationRow>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct UtilizationRow {
+    realtime_ns: i64,
+    clock_offset_ns: i64,
+    sm_pct: u32,
+    mem_pct: u32,
+    enc_pct: u32,
+    dec_pct: u32,
+}
+
+impl ProcessRow {
+    fn new(process: &Process, read: Stamp) -> Self {
+        let Process { pid, mig_instance, used_memory_bytes, utilization } = *process;
+        let utilization = utilization.map(|ProcessUtilization { sampled, sm_pct, mem_pct, enc_pct, dec_pct }| UtilizationRow {
+            realtime_ns: sampled.realtime_ns.wrapping_sub(read.realtime_ns).cast_signed(),
+            clock_offset_ns: sampled.clock_offset_ns.wrapping_sub(read.clock_offset_ns),
+            sm_pct,
+            mem_pct,
+            enc_pct,
+            dec_pct,
+        });
+        Self { pid, mig_instance, used_memory_bytes, utilization }
+    }
+
+    fn process(self, read: Stamp) -> Process {
+        let Self { pid, mig_instance, used_memory_bytes, utilization } = self;
+        let utilization = utilization.map(|row| ProcessUtilization {
+            sampled: Stamp {
+                realtime_ns: read.realtime_ns.wrapping_add_signed(row.realtime_ns),
+                clock_offset_ns: read.clock_offset_ns.wrapping_add(row.clock_offset_ns),
+            },
+            sm_pct: row.sm_pct,
+            mem_pct: row.mem_pct,
+            enc_pct: row.enc_pct,
+            dec_pct: row.dec_pct,
+        });
+        Process { pid, mig_instance, used_memory_bytes, utilization }
+    }
+}
+
 /// Writes messages into one buffer that is used again and again.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
@@ -66,16 +115,17 @@ impl Encoder {
         self.end()
     }
 
-    pub(super) fn round(&mut self, round: &Round) -> &[u8] {
+    /// A round of these readings; of each it is said whether its processes are those of the round before.
+    #[expect(single_use_lifetimes, reason = "in an impl Trait it has to have a name")]
+    pub(super) fn round<'a>(&mut self, head: Head, readings: impl ExactSizeIterator<Item = (&'a DeviceReading, bool)>) -> &[u8] {
         self.begin(ROUND);
         self.put(&RoundHeader {
-            started_boottime_ns: round.started_boottime_ns,
-            has_news: round.has_news,
-            skipped_ticks: round.skipped_ticks,
-            devices: round.devices.len() as u32,
+            started_boottime_ns: head.started_boottime_ns,
+            has_news: head.has_news,
+            skipped_ticks: head.skipped_ticks,
+            devices: readings.len() as u32,
         });
-        for (index, device) in round.devices.iter().enumerate() {
-            let is_same = index < u64::BITS as usize && round.same_processes & 1 << index != 0;
+        for (device, is_same) in readings {
             self.put(&DeviceHeader {
                 index: device.index,
                 answered_boottime_ns: device.answered_boottime_ns,
@@ -89,7 +139,8 @@ impl Encoder {
                 failures: device.reading.failures.len() as u32,
             });
             if !is_same {
-                device.reading.processes.iter().for_each(|process| self.put(process));
+                let read = device.read.unwrap_or_default();
+                device.reading.processes.iter().for_each(|process| self.put(&ProcessRow::new(process, read)));
             }
             for failures in &device.reading.failures {
                 self.put(&(failures.call.as_str(), failures.count));
@@ -133,6 +184,12 @@ pub(super) enum Message {
     OpenFailed(OpenError),
     Round,
     SourceGone(String),
+}
+
+/// How long the message at the start of `bytes` is altogether, as far as it can be told.
+pub(super) fn length(bytes: &[u8]) -> Option<usize> {
+    let &[a, b, c, d, _] = bytes.first_chunk::<HEADER_BYTES>()?;
+    Some(HEADER_BYTES + (u32::from_le_bytes([a, b, c, d]) as usize).min(MAX_BYTES))
 }
 
 /// Decodes the message at the start of `bytes`, a round into `round`; returns it with its length, or `None` while it is incomplete.
@@ -184,9 +241,10 @@ fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError>
         device.reading.process_sample_period = header.process_sample_period_ns.map(std::time::Duration::from_nanos);
         match header.processes {
             Some(processes) => {
+                let read = device.read.unwrap_or_default();
                 device.reading.processes.clear();
                 for _ in 0..processes {
-                    device.reading.processes.push(take::<Process>(body)?);
+                    device.reading.processes.push(take::<ProcessRow>(body)?.process(read));
                 }
             }
             None => round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0),
@@ -221,7 +279,7 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
-    use telemetry::{Identity, ProcessUtilization, Reading, SourceInfo};
+    use telemetry::{Identity, Reading, SourceInfo};
 
     use super::*;
 
@@ -257,11 +315,17 @@ mod tests {
         }
     }
 
+    fn encode<'a>(encoder: &'a mut Encoder, round: &Round) -> &'a [u8] {
+        let Round { started_boottime_ns, has_news, skipped_ticks, .. } = *round;
+        let head = Head { started_boottime_ns, has_news, skipped_ticks };
+        encoder.round(head, round.devices.iter().enumerate().map(|(index, device)| (device, round.same_processes & 1 << index != 0)))
+    }
+
     #[test]
     fn a_round_arrives_as_it_was_sent() {
         let mut encoder = Encoder::default();
         let sent = sample_round();
-        let bytes = encoder.round(&sent).to_vec();
+        let bytes = encode(&mut encoder, &sent).to_vec();
         let mut received = Round::default();
         let (message, length) = decode(&bytes, &mut received).unwrap().unwrap();
         assert!(matches!(message, Message::Round));
@@ -273,12 +337,12 @@ mod tests {
     fn processes_that_are_the_same_are_not_sent_again() {
         let (mut encoder, mut received) = (Encoder::default(), Round::default());
         let mut sent = sample_round();
-        let whole = encoder.round(&sent).to_vec();
+        let whole = encode(&mut encoder, &sent).to_vec();
         decode(&whole, &mut received).unwrap().unwrap();
         sent.same_processes = 0b01;
         sent.devices[0].reading.metrics.sm_util_pct = Some(12);
         sent.devices[1].reading.processes.push(Process { pid: 9, ..Process::default() });
-        let changed = encoder.round(&sent).to_vec();
+        let changed = encode(&mut encoder, &sent).to_vec();
         assert!(changed.len() < whole.len());
         decode(&changed, &mut received).unwrap().unwrap();
         assert_eq!(format!("{received:?}"), format!("{sent:?}"));
@@ -303,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_message_is_waited_for() {
-        let bytes = Encoder::default().round(&sample_round()).to_vec();
+        let bytes = encode(&mut Encoder::default(), &sample_round()).to_vec();
         for length in 0..bytes.len() {
             assert!(decode(&bytes[..length], &mut Round::default()).unwrap().is_none(), "{length} bytes");
         }
@@ -317,7 +381,7 @@ mod tests {
 
         #[test]
         fn a_damaged_round_is_a_round_or_an_error(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-            let mut bytes = Encoder::default().round(&sample_round()).to_vec();
+            let mut bytes = encode(&mut Encoder::default(), &sample_round()).to_vec();
             let at = at.index(bytes.len());
             bytes[at] = byte;
             drop(decode(&bytes, &mut Round::default()));

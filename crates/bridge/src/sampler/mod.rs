@@ -4,12 +4,15 @@ mod board;
 mod child;
 mod crew;
 mod frame;
+mod inline;
 mod lanes;
 mod relay;
+mod wire;
 
 use std::{fmt, os::fd::BorrowedFd, time::Instant};
 
 pub use child::{ChildLauncher, ChildSampler};
+pub use inline::InlineLauncher;
 pub use lanes::{LaneLauncher, LaneSampler};
 pub use relay::{RelayOptions, relay};
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,195 @@
+//! A source that is asked on the thread that publishes: no other thread, nothing to wake up and nothing to hand over.
+
+use std::{
+    fmt,
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use telemetry::{OpenError, TelemetrySource};
+
+use super::{DeviceReading, Event, Launch, Opened, Round, Sampler, board::Schedule};
+use crate::{
+    SamplerError,
+    clock::Clock,
+    grid,
+    lane::{Lane, Step},
+};
+
+/// Asks a source on the thread that publishes. For sources that answer at once, whatever happens: one that hangs hangs the bridge.
+pub struct InlineLauncher {
+    make_source: Box<dyn FnMut() -> Box<dyn TelemetrySource> + Send>,
+    poll_interval: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl InlineLauncher {
+    /// Asks what `make_source` gives at each start every `poll_interval`.
+    pub fn new(
+        make_source: impl FnMut() -> Box<dyn TelemetrySource> + Send + 'static,
+        poll_interval: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { make_source: Box::new(make_source), poll_interval, clock }
+    }
+}
+
+impl fmt::Debug for InlineLauncher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InlineLauncher").field("poll_interval", &self.poll_interval).finish_non_exhaustive()
+    }
+}
+
+impl Launch for InlineLauncher {
+    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
+        let mut source = (self.make_source)();
+        Ok(Box::new(InlineSampler::start(source.as_mut(), self.poll_interval, Arc::clone(&self.clock))?))
+    }
+}
+
+#[derive(Debug)]
+struct InlineSampler {
+    announcement: Option<Result<Opened, OpenError>>,
+    lanes: Vec<Lane>,
+    schedule: Schedule,
+    /// The tick that comes next.
+    tick: u64,
+    clock: Arc<dyn Clock>,
+    round: Round,
+    /// A sampler has a descriptor; this one's is never readable.
+    never: EventFd,
+}
+
+impl InlineSampler {
+    fn start(source: &mut dyn TelemetrySource, poll_interval: Duration, clock: Arc<dyn Clock>) -> Result<Self, SamplerError> {
+        let never = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
+            .map_err(|errno| SamplerError::Io { doing: "make an event descriptor", source: errno.into() })?;
+        let (announcement, devices) = match source.open() {
+            Ok(open) => {
+                let identities = open.devices.iter().map(|device| device.identity().clone()).collect();
+                (Ok(Opened { info: open.info, devices: identities }), open.devices)
+            }
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let (epoch, lead) = grid::place(poll_interval);
+        let rationed = !source.is_free();
+        Ok(Self {
+            announcement: Some(announcement),
+            round: Round { devices: devices.iter().map(|device| DeviceReading::of(device.identity())).collect(), ..Round::default() },
+            lanes: devices.into_iter().map(|device| Lane::new(device, poll_interval, rationed)).collect(),
+            schedule: Schedule { epoch, interval: poll_interval, lead },
+            tick: 0,
+            clock,
+            never,
+        })
+    }
+
+    /// Asks every device; what happened when the source is gone.
+    fn ask(&mut self) -> Result<(), String> {
+        let started_boottime_ns = self.clock.boottime_ns();
+        self.round.has_news = false;
+        self.round.same_processes = 0;
+        for (index, (lane, device)) in self.lanes.iter_mut().zip(&mut self.round.devices).enumerate() {
+            if let Step::SourceGone(what) = lane.step(self.clock.as_ref()) {
+                return Err(what);
+            }
+            if !device.copy_from(lane.current()) {
+                self.round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0);
+            }
+            self.round.has_news |= !device.lost;
+        }
+        if self.round.has_news {
+            self.round.started_boottime_ns = started_boottime_ns;
+        }
+        Ok(())
+    }
+}
+
+impl Sampler for InlineSampler {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.never.as_fd()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.announcement {
+            Some(_) => Some(Instant::now()),
+            None => Some(self.schedule.start(self.tick)),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Event, SamplerError> {
+        match self.announcement.take() {
+            Some(Ok(opened)) => return Ok(Event::Opened(opened)),
+            Some(Err(error)) => return Ok(Event::OpenFailed(error)),
+            None => {}
+        }
+        if Instant::now() < self.schedule.start(self.tick) {
+            return Ok(Event::Nothing);
+        }
+        let asked = self.ask();
+        let next = self.schedule.next_tick(Instant::now()).max(self.tick + 1);
+        self.round.skipped_ticks += next - self.tick - 1;
+        self.tick = next;
+        Ok(match asked {
+            Ok(()) => Event::Round,
+            Err(what) => Event::SourceGone(what),
+        })
+    }
+
+    fn round(&self) -> &Round {
+        &self.round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use telemetry::mock::MockSource;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    const INTERVAL: Duration = Duration::from_millis(10);
+
+    fn open(source: MockSource) -> InlineSampler {
+        let mut source = source;
+        let mut sampler = InlineSampler::start(&mut source, INTERVAL, Arc::new(SystemClock)).unwrap();
+        assert!(sampler.deadline().unwrap() <= Instant::now());
+        let Event::Opened(opened) = sampler.receive().unwrap() else { panic!("not opened") };
+        assert_eq!(opened.devices.len(), sampler.round().devices.len());
+        sampler
+    }
+
+    #[test]
+    fn each_tick_is_a_round_at_its_time() {
+        let mut sampler = open(MockSource::new(3, 2));
+        assert!(matches!(sampler.receive().unwrap(), Event::Round), "the first is asked for at once");
+        let mut last = sampler.round().started_boottime_ns;
+        for _ in 0..5 {
+            let deadline = sampler.deadline().unwrap();
+            if Instant::now() < deadline {
+                assert!(matches!(sampler.receive().unwrap(), Event::Nothing));
+            }
+            std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            assert!(matches!(sampler.receive().unwrap(), Event::Round));
+            let round = sampler.round();
+            assert!(round.has_news && round.started_boottime_ns > last);
+            assert!(round.devices.iter().all(|device| device.answered_boottime_ns >= round.started_boottime_ns));
+            assert_eq!(round.devices.iter().map(|device| device.reading.processes.len()).collect::<Vec<_>>(), [2, 2, 2]);
+            last = round.started_boottime_ns;
+        }
+    }
+
+    #[test]
+    fn what_was_missed_is_skipped_and_counted() {
+        let mut sampler = open(MockSource::new(1, 0));
+        assert!(matches!(sampler.receive().unwrap(), Event::Round));
+        let skipped = sampler.round().skipped_ticks;
+        std::thread::sleep(INTERVAL * 4);
+        assert!(matches!(sampler.receive().unwrap(), Event::Round));
+        assert!(sampler.round().skipped_ticks >= skipped + 2, "{} after {skipped}", sampler.round().skipped_ticks);
+        assert!(sampler.deadline().unwrap() > Instant::now() - INTERVAL, "not made up");
+        assert_eq!(sampler.round().same_processes, 1);
+    }
+}
