@@ -103,3 +103,76 @@ fn read<T>(part: &Result<T, Error>) -> Result<&T, String> {
 fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use gpu_types::{GpuDeviceMetrics, GpuMeta};
+    use map_reader::Consistency;
+
+    use super::*;
+
+    const OFFSET_NS: i64 = 1_000;
+
+    /// A process on two devices, in a round of boot time 500.
+    fn snapshot() -> Snapshot {
+        let device = GpuDeviceMetrics { timestamp_ns: 1_400, ..GpuDeviceMetrics::default() };
+        let on = |gpu_device, used_gpu_memory, sm_util_pct| {
+            let record = GpuPidMetrics { timestamp_ns: 1_300, used_gpu_memory, sm_util_pct, gpu_device, ..GpuPidMetrics::default() };
+            (PidDeviceKey::new(7, gpu_device.into()), record)
+        };
+        let process = GpuPidMetricsAggregated {
+            timestamp_ns: 1_300,
+            used_gpu_memory_total: 30,
+            sm_util_pct_max: 9,
+            gpu_device_primary: GPU_DEVICE_PRIMARY_MULTI,
+            device_count: 2,
+            ..GpuPidMetricsAggregated::default()
+        };
+        Snapshot {
+            meta: Ok(GpuMeta {
+                schema_version: 1,
+                n_devices: 2,
+                last_update_boottime_ns: 500,
+                clock_offset_ns: OFFSET_NS,
+                ..GpuMeta::default()
+            }),
+            devices: Ok(vec![(0, device), (1, device)]),
+            processes: Ok(vec![(7, process)]),
+            process_devices: Ok(vec![on(0, 10, 9), on(1, 20, 3)]),
+            state: Err(Error::NotAskedFor { map: "gpu_bridge_state" }),
+            consistency: Consistency::Verified,
+        }
+    }
+
+    #[track_caller]
+    fn check_refused(change: impl FnOnce(&mut Snapshot), why: &str) {
+        let mut changed = snapshot();
+        change(&mut changed);
+        let refused = round(&changed).expect_err("it does not agree");
+        assert!(refused.contains(why), "{refused}");
+    }
+
+    #[test]
+    fn parts_of_a_round_agree_and_an_empty_picture_has_none() {
+        assert_eq!(round(&snapshot()), Ok(()));
+        let withdrawn = Snapshot { devices: Ok(vec![]), processes: Ok(vec![]), process_devices: Ok(vec![]), ..snapshot() };
+        assert_eq!(round(&withdrawn), Ok(()));
+    }
+
+    #[test]
+    fn parts_that_do_not_agree_are_told() {
+        check_refused(|snapshot| snapshot.devices = Ok(vec![]), "0 devices in");
+        check_refused(|snapshot| snapshot.process_devices.as_mut().expect("read")[1].1.used_gpu_memory = 21, "process 7 is Some");
+        check_refused(|snapshot| snapshot.process_devices = Ok(vec![]), "over its devices None");
+        check_refused(|snapshot| snapshot.processes = Ok(vec![]), "process 7 is None");
+        check_refused(|snapshot| snapshot.devices.as_mut().expect("read")[1].1.timestamp_ns = 1_501, "a record from 501 at 500");
+        check_refused(|snapshot| snapshot.devices.as_mut().expect("read")[0].0 = 5, "is on a device that is not published");
+        check_refused(|snapshot| snapshot.devices = Err(Error::NeverWritten { map: "gpu_device" }), "was not written yet");
+    }
+
+    #[test]
+    fn the_future_begins_after_now() {
+        assert_eq!(not_in_the_future(&snapshot(), 500), Ok(()));
+        assert!(not_in_the_future(&snapshot(), 499).is_err_and(|why| why.contains("last_update_boottime_ns: 500")));
+    }
+}

@@ -222,7 +222,7 @@ impl Stage {
         let begun = Instant::now();
         let mut next_change = begun + self.pace;
         while !condition(self) {
-            if begun.elapsed() > RECOVERY {
+            if begun.elapsed() > RECOVERY || !is_alive(self.pid) {
                 if self.goes_on() {
                     let found = format!("waited {RECOVERY:?} for: {what}; {}; {}", self.describe(), self.last_words());
                     self.findings.violation("the bridge did not come to where it must", found);

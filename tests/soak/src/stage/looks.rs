@@ -16,6 +16,9 @@ const TIDYING: Duration = Duration::from_secs(2);
 impl Stage {
     /// Holds the processes still until the maps show exactly them.
     pub(crate) fn settle(&mut self) {
+        if !self.goes_on() {
+            return;
+        }
         self.findings.now("nothing".to_owned());
         for _ in 0..10 {
             self.change();
