@@ -3,11 +3,12 @@
 use std::{
     fmt,
     fs::File,
+    io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
-use nix::errno::Errno;
+use rustix::io::Errno;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A file that is not there, or still fails after some tries, is tried again this often.
@@ -38,8 +39,8 @@ impl Files for SystemFiles {
     }
 }
 
-fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// One attribute.
@@ -50,15 +51,12 @@ pub(crate) struct Attribute {
     failures: u32,
     retry_ns: u64,
     last_error: Errno,
+    has_answered: bool,
 }
 
 impl Attribute {
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), file: None, failures: 0, retry_ns: 0, last_error: Errno::ENOENT }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+        Self { path: path.into(), file: None, failures: 0, retry_ns: 0, last_error: Errno::NOENT, has_answered: false }
     }
 
     /// What the file says now. One that failed is not tried again at every tick: the last error is repeated until its time has come.
@@ -69,11 +67,11 @@ impl Attribute {
         }
         match self.try_read(files, buffer) {
             Ok(length) => {
-                (self.failures, self.retry_ns) = (0, 0);
+                (self.failures, self.retry_ns, self.has_answered) = (0, 0, true);
                 Ok(&buffer[..length])
             }
             Err(error) => {
-                let gap_ns = if error == Errno::ENOENT { LONGEST_GAP_NS } else { (SECOND_NS << self.failures.min(5)).min(LONGEST_GAP_NS) };
+                let gap_ns = if error == Errno::NOENT { LONGEST_GAP_NS } else { (SECOND_NS << self.failures.min(5)).min(LONGEST_GAP_NS) };
                 self.failures += 1;
                 self.retry_ns = now_ns.saturating_add(gap_ns);
                 self.last_error = error;
@@ -85,7 +83,7 @@ impl Attribute {
     fn try_read(&mut self, files: &dyn Files, buffer: &mut [u8]) -> Result<usize, Errno> {
         if let Some(file) = &self.file {
             match files.read(&self.path, file, buffer) {
-                Err(Errno::ENODEV) => self.file = None,
+                Err(Errno::NODEV) => self.file = None,
                 result => return result,
             }
         }
@@ -105,6 +103,11 @@ impl Attribute {
     pub(crate) fn unsigned(&mut self, files: &dyn Files, now_ns: u64) -> Option<u64> {
         let mut buffer = [0; TEXT_BYTES];
         unsigned(self.read(files, now_ns, &mut buffer).ok()?)
+    }
+
+    /// Whether it has answered and is not there any more.
+    pub(crate) fn has_vanished(&self) -> bool {
+        self.has_answered && self.failures > 0 && matches!(self.last_error, Errno::NOENT | Errno::NODEV)
     }
 
     /// Lets the next read try at once.
@@ -131,12 +134,6 @@ pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
     str::from_utf8(trimmed(bytes)).ok()?.parse().ok()
 }
 
-/// A number as PCI identifiers are written, `0x1002`.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> Option<u32> {
-    let text = str::from_utf8(trimmed(bytes)).ok()?;
-    u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +148,6 @@ mod tests {
         }
         assert_eq!(unsigned(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(unsigned(b"-1"), None);
-        assert_eq!(hexadecimal(b"0x1002\n"), Some(0x1002));
     }
 
     #[test]
@@ -186,9 +182,9 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let mut attribute = Attribute::new(&path);
         let mut buffer = [0; 8];
-        assert_eq!(attribute.read(&SystemFiles, 0, &mut buffer), Err(Errno::EISDIR));
+        assert_eq!(attribute.read(&SystemFiles, 0, &mut buffer), Err(Errno::ISDIR));
         assert_eq!(attribute.retry_ns, SECOND_NS);
-        assert_eq!(attribute.read(&SystemFiles, SECOND_NS, &mut buffer), Err(Errno::EISDIR));
+        assert_eq!(attribute.read(&SystemFiles, SECOND_NS, &mut buffer), Err(Errno::ISDIR));
         assert_eq!(attribute.retry_ns, 3 * SECOND_NS);
         std::fs::remove_dir(&path).unwrap();
         std::fs::write(&path, "7").unwrap();

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use nix::errno::Errno;
+use rustix::io::Errno;
 
 use super::Driver;
 use crate::sysfs::{Attribute, Files, trimmed};
@@ -87,18 +87,29 @@ impl Gate {
         let mut state = self.lock();
         if state.looked_ns.is_none_or(|looked_ns| now_ns < looked_ns || now_ns - looked_ns >= STATUS_HOLDS_NS) {
             state.looked_ns = Some(now_ns);
-            state.access = state.look(&*self.files, now_ns);
+            let access = state.look(&*self.files, now_ns);
+            // A look at xe without its clients would show no work: it waits for one at them.
+            state.access = if access == Access::Gentle && self.driver != Driver::Xe { state.peek(now_ns) } else { access };
         }
         state.access
     }
 
     /// Whether the fdinfo of the card's clients may be read at `now_ns`.
     pub(crate) fn may_read_clients(&self, now_ns: u64) -> bool {
-        match self.access(now_ns) {
-            Access::Asleep => false,
-            Access::Gentle => self.driver != Driver::Xe,
-            Access::Full { .. } => true,
+        let access = self.access(now_ns);
+        if self.driver != Driver::Xe || access == Access::Asleep {
+            return access != Access::Asleep;
         }
+        let mut state = self.lock();
+        if access == Access::Gentle {
+            state.access = state.peek(now_ns);
+        }
+        let may_read = matches!(state.access, Access::Full { .. });
+        if may_read {
+            // The caller is about to.
+            state.touched_ns = now_ns;
+        }
+        may_read
     }
 
     /// Something that counts as use of the card was read.
@@ -118,6 +129,14 @@ impl Gate {
     /// Whether the status file said that its device is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.lock().is_gone
+    }
+
+    /// Whether the card sleeps now, asked without a timetable.
+    pub(crate) fn is_asleep(&self) -> bool {
+        let mut state = self.lock();
+        let is_asleep = state.sleeps(&*self.files, 0);
+        state.status.forget_failures();
+        is_asleep
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -140,7 +159,9 @@ impl State {
             self.settings_due_ns = now_ns.saturating_add(SETTINGS_HOLD_NS);
             self.quiet_ns = self.read_settings(files, now_ns);
         }
-        let Some(quiet_ns) = self.quiet_ns else { return Access::Full { since_ns: 0 } };
+        if self.quiet_ns.is_none() {
+            return Access::Full { since_ns: 0 };
+        }
         if now_ns.saturating_sub(self.progress_ns) < PROGRESS_HOLDS_NS {
             self.peek_ns = None;
             return Access::Full { since_ns: 0 };
@@ -151,7 +172,12 @@ impl State {
             }
             self.peek_ns = None;
         }
-        if now_ns.saturating_sub(self.touched_ns) < quiet_ns {
+        Access::Gentle
+    }
+
+    /// What may be read of an idle card: everything once, when it has been left alone for long enough.
+    fn peek(&mut self, now_ns: u64) -> Access {
+        if self.quiet_ns.is_none_or(|quiet_ns| now_ns.saturating_sub(self.touched_ns) < quiet_ns) {
             return Access::Gentle;
         }
         self.peek_ns = Some(now_ns);
@@ -167,9 +193,9 @@ impl State {
                 matches!(trimmed(status), b"suspended" | b"suspending" | b"resuming")
             }
             Err(error) => {
-                self.is_gone = matches!(error, Errno::ENODEV | Errno::ENOENT | Errno::ENXIO);
+                self.is_gone = matches!(error, Errno::NODEV | Errno::NOENT | Errno::NXIO);
                 // A status that cannot be read is no sleep, and is not left unread: the next tick's may be another.
-                if error != Errno::ENOENT {
+                if error != Errno::NOENT {
                     self.status.forget_failures();
                 }
                 false

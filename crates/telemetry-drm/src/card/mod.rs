@@ -1,17 +1,28 @@
-//! One card: who it is and what may be read of it now.
+//! One card: who it is, what may be read of it now, and the device that does so.
 
+mod amdgpu;
+mod device;
+mod find;
 mod gate;
+mod hwmon;
+mod identity;
+mod intel;
+mod local_memory;
+mod pcie;
+mod power;
+mod question;
+mod roster;
+mod sensors;
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::{fmt, path::PathBuf};
+
+pub(crate) use self::{
+    device::{DrmDevice, Shared},
+    find::{Found, find},
+    gate::Gate,
+    identity::identify,
+    roster::Roster,
 };
-
-pub(crate) use self::gate::{Access, Gate};
 
 /// The kernel drivers whose cards are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,9 +33,11 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
+    const ALL: [Self; 3] = [Self::Amdgpu, Self::I915, Self::Xe];
+
     /// By the kernel's name for it.
-    pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
-        [Self::Amdgpu, Self::I915, Self::Xe].into_iter().find(|driver| driver.name().as_bytes() == name)
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|driver| driver.name() == name)
     }
 
     pub(crate) const fn name(self) -> &'static str {
@@ -34,6 +47,10 @@ impl Driver {
             Self::Xe => "xe",
         }
     }
+
+    const fn is_intel(self) -> bool {
+        matches!(self, Self::I915 | Self::Xe)
+    }
 }
 
 impl fmt::Display for Driver {
@@ -42,35 +59,29 @@ impl fmt::Display for Driver {
     }
 }
 
-/// What is known of a card without reading of the GPU. Shared by its device and by whoever looks for its clients.
+/// What is known of a card without reading of the GPU, and whether that may be done. Shared by its device and by whoever reads its clients.
 #[derive(Debug)]
 pub(crate) struct Card {
-    /// N of `/sys/class/drm/cardN`, which is also the minor number of `/dev/dri/cardN` (major 226).
-    pub(crate) number: u32,
-    /// The minor number of `/dev/dri/renderDM`, where there is one.
-    pub(crate) render_minor: Option<u32>,
-    /// As the kernel writes it, `0000:65:00.0`; that is also what fdinfo says in `drm-pdev`.
-    pub(crate) pci: String,
-    pub(crate) driver: Driver,
-    /// `<root>/sys/class/drm/cardN`.
-    pub(crate) directory: PathBuf,
-    /// Whether it may be read.
+    pub(crate) found: Found,
     pub(crate) gate: Gate,
-    is_integrated: AtomicBool,
+    /// Whether its memory is the machine's, wholly or beside a carve-out.
+    pub(crate) is_integrated: bool,
 }
 
 impl Card {
-    /// Whether its memory is the machine's, wholly or beside a carve-out. An AMD card is looked at when it is first awake; until then no.
-    pub(crate) fn is_integrated(&self) -> bool {
-        self.is_integrated.load(Ordering::Relaxed)
+    pub(crate) fn new(found: Found, gate: Gate) -> Self {
+        let is_integrated = match found.driver {
+            Driver::Amdgpu => amdgpu::is_apu(&found.device()),
+            // Intel's integrated GPUs all have this place.
+            Driver::I915 | Driver::Xe => found.pci.ends_with(":00:02.0"),
+        };
+        Self { found, gate, is_integrated }
     }
 
-    pub(crate) fn set_integrated(&self, is_integrated: bool) {
-        self.is_integrated.store(is_integrated, Ordering::Relaxed);
-    }
-
-    /// `<root>/sys/class/drm/cardN/device`.
-    pub(crate) fn device(&self) -> PathBuf {
-        self.directory.join("device")
+    fn device(&self) -> PathBuf {
+        self.found.device()
     }
 }
+
+#[cfg(test)]
+mod tests;

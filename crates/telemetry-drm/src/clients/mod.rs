@@ -107,7 +107,7 @@ impl Clients {
         };
         // Before the index, so that what that takes does not come between two readings of a client.
         self.read_clients(card, now, &root, Read::All, &may_read);
-        if self.indexed_ns.is_none_or(|indexed_ns| at_ns.saturating_sub(indexed_ns) >= INDEX_PERIOD_NS) {
+        if self.is_index_due(at_ns) {
             self.indexed_ns = Some(at_ns);
             self.take_index(&root, &may_read);
             self.read_clients(card, now, &root, Read::New, &may_read);
@@ -154,6 +154,11 @@ impl Clients {
     /// Whether the processes of all users can be seen. Where not, processes are absent, and what is summed over them.
     pub(crate) fn sees_everybody(&self) -> bool {
         self.access == Access::Full
+    }
+
+    /// Whether the next refresh at this time looks through all of /proc.
+    pub(crate) fn is_index_due(&self, at_ns: u64) -> bool {
+        self.indexed_ns.is_none_or(|indexed_ns| at_ns.saturating_sub(indexed_ns) >= INDEX_PERIOD_NS)
     }
 
     fn open_root(&mut self) -> Option<OwnedFd> {

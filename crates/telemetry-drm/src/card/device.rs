@@ -1,0 +1,331 @@
+//! The device: asks a card's files what may be asked now.
+
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    mem,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    time::{Duration, Instant},
+};
+
+use telemetry::{Answer, Device, DeviceError, Identity, Memory, Metrics, Now, Probe, Reading, Stamp};
+
+use super::{
+    Card, Driver, Roster,
+    gate::Access,
+    identity::{identify, is_raven},
+    local_memory::LocalMemory,
+    pcie::PcieBandwidth,
+    question::{PROBES, QUESTIONS, Question},
+    sensors::Sensors,
+};
+use crate::{clients::Clients, sysfs::Files};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// A driver registers its sensors soon after its card, and anew after some resets.
+const FIND_AGAIN_NS: u64 = 30 * SECOND_NS;
+/// How long the activity in amdgpu's table stands in for a busy file that fails.
+const ACTIVITY_HOLDS_NS: u64 = 2 * SECOND_NS;
+/// The table of a card that says nothing of use in it.
+const IDLE_TABLE_PERIOD: Duration = Duration::from_secs(60);
+
+/// What all devices of a source share.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) cards: Arc<[Card]>,
+    /// Cards have the same places in it.
+    pub(crate) clients: Arc<Mutex<Clients>>,
+    pub(crate) roster: Arc<Roster>,
+}
+
+/// One card, with all that is remembered of it between two questions.
+#[derive(Debug)]
+pub(crate) struct DrmDevice {
+    identity: Identity,
+    /// It slept when it was identified, so not everything could be asked.
+    is_identity_partial: bool,
+    shared: Shared,
+    place: usize,
+    sensors: Option<Sensors>,
+    found_ns: u64,
+    local_memory: LocalMemory,
+    pcie: PcieBandwidth,
+    pcie_wait: Duration,
+    /// What amdgpu's table said, and when.
+    activity: Option<(u32, u64)>,
+    is_table_of_use: bool,
+    is_busy_broken: bool,
+    /// The clients' figure at their last reading.
+    client_busy_pct: Option<u32>,
+    /// Differs when other processes use the card.
+    users: u64,
+    /// When each question was last put to the card.
+    read_ns: [u64; QUESTIONS.len()],
+    /// Answered by leaving the card alone: due again as soon as it may be read.
+    is_deferred: [bool; QUESTIONS.len()],
+    /// When what stands was read, for a card that is left alone.
+    touched: Option<Stamp>,
+    presence_due_ns: u64,
+    time_waiting: Duration,
+}
+
+impl DrmDevice {
+    /// The card at `place` among those that are `shared`.
+    pub(crate) fn boxed(shared: &Shared, root: &Path, place: usize, identity: Identity, is_identity_partial: bool) -> Box<dyn Device> {
+        let found = &shared.cards[place].found;
+        Box::new(Self {
+            identity,
+            is_identity_partial,
+            shared: shared.clone(),
+            place,
+            sensors: None,
+            found_ns: 0,
+            local_memory: LocalMemory::new(root, &found.pci),
+            pcie: PcieBandwidth::new(&found.device(), found.number),
+            pcie_wait: Duration::ZERO,
+            activity: None,
+            is_table_of_use: true,
+            is_busy_broken: false,
+            client_busy_pct: None,
+            users: 0,
+            read_ns: [0; QUESTIONS.len()],
+            is_deferred: [false; QUESTIONS.len()],
+            touched: None,
+            presence_due_ns: 0,
+            time_waiting: Duration::ZERO,
+        })
+    }
+
+    fn card(&self) -> &Card {
+        &self.shared.cards[self.place]
+    }
+
+    fn driver(&self) -> Driver {
+        self.card().found.driver
+    }
+
+    /// A status file that is gone is a card that is gone, unless the rest of it is there.
+    fn check_presence(&mut self, now_ns: u64) -> Result<(), DeviceError> {
+        if !self.card().gate.is_gone() {
+            return Ok(());
+        }
+        if now_ns >= self.presence_due_ns {
+            let device = self.card().found.device();
+            if !device.exists() {
+                return Err(DeviceError::Lost(format!("{} is gone", device.display())));
+            }
+            self.presence_due_ns = now_ns.saturating_add(SECOND_NS);
+        }
+        Ok(())
+    }
+
+    /// A card that sleeps says nothing, and what it said before is no longer so.
+    fn fall_asleep(&mut self, reading: &mut Reading) {
+        reading.metrics = Metrics::default();
+        reading.processes.clear();
+        reading.sampled = None;
+        (self.touched, self.activity, self.client_busy_pct) = (None, None, None);
+        self.is_deferred = [true; QUESTIONS.len()];
+        if let Some(sensors) = &mut self.sensors {
+            sensors.forget_past();
+        }
+    }
+
+    /// Whether `probe` may be put to the card now; where not, its last answer stands.
+    fn may_read(&self, probe: usize, access: Access) -> bool {
+        match access {
+            Access::Asleep => false,
+            _ if QUESTIONS[probe].is_gentle(self.driver()) => true,
+            Access::Gentle => false,
+            Access::Full { since_ns } => since_ns == 0 || self.read_ns[probe] < since_ns,
+        }
+    }
+
+    /// Whether an idle card of xe, whose clients may not be read, is to be looked at with all of /proc now.
+    fn may_look_for_clients(&self, probe: usize, now_ns: u64) -> bool {
+        QUESTIONS[probe] == Question::Processes
+            && self.driver() == Driver::Xe
+            && lock(&self.shared.clients, || {}).is_index_due(now_ns)
+            && self.card().gate.may_read_clients(now_ns)
+    }
+
+    fn answer(&mut self, question: Question, access: Access, now: Now, reading: &mut Reading) -> Answer {
+        let now_ns = now.boottime_ns;
+        match question {
+            Question::Processes => self.ask_processes(now, reading),
+            Question::Memory if self.driver().is_intel() => self.ask_intel_memory(now_ns, reading),
+            Question::Utilization if self.driver().is_intel() => self.ask_intel_utilization(reading),
+            Question::Pcie => {
+                let may_ask = access == Access::Full { since_ns: 0 };
+                let answer = self.pcie.ask(may_ask, now_ns, &mut reading.metrics);
+                self.pcie_wait = self.pcie.wait(now_ns);
+                answer
+            }
+            _ => self.ask_sensors(question, now, reading),
+        }
+    }
+
+    fn ask_sensors(&mut self, question: Question, now: Now, reading: &mut Reading) -> Answer {
+        let now_ns = now.boottime_ns;
+        self.find_sensors(now_ns);
+        let Self { shared, sensors: Some(sensors), .. } = self else { return Answer::Answered };
+        let (files, metrics) = (&*shared.files, &mut reading.metrics);
+        match question {
+            Question::Memory => metrics.memory = sensors.memory(files, now_ns),
+            Question::Sensors => sensors.hwmon(files, now_ns, metrics),
+            Question::Clocks => sensors.clocks(files, now_ns, metrics),
+            Question::Ecc if sensors.ecc.is_none() => return Answer::NotSupported,
+            Question::Ecc => (metrics.ecc_corrected_total, metrics.ecc_uncorrected_total) = sensors.ecc_totals(files, now_ns).unzip(),
+            Question::Metrics if sensors.table.is_none() && sensors.throttle.is_none() => return Answer::NotSupported,
+            Question::Metrics => {
+                let table = sensors.table(files, now_ns);
+                let from_table = table.and_then(|table| table.throttle_reasons);
+                metrics.throttle_reasons = from_table.or_else(|| sensors.throttle_reasons(files, now_ns));
+                self.activity = table.and_then(|table| table.gfx_activity_pct).map(|pct| (pct, now_ns));
+                self.is_table_of_use = table.is_none() || from_table.is_some();
+            }
+            Question::Utilization => self.ask_utilization(now, reading),
+            Question::Processes | Question::Pcie => {}
+        }
+        Answer::Answered
+    }
+
+    fn ask_utilization(&mut self, now: Now, reading: &mut Reading) {
+        let now_ns = now.boottime_ns;
+        let Self { shared, sensors: Some(sensors), .. } = self else { return };
+        let from_file = sensors.busy_pct(&*shared.files, now_ns);
+        reading.metrics.mem_util_pct = sensors.memory_busy_pct(&*shared.files, now_ns);
+        self.is_busy_broken = from_file.is_none();
+        let from_table = self.activity.filter(|(_, at_ns)| now_ns.saturating_sub(*at_ns) <= ACTIVITY_HOLDS_NS).map(|(pct, _)| pct);
+        // Raven's file may be stuck at 100; its clients know better.
+        let is_stuck = from_file == Some(100) && is_raven(&self.identity) && self.client_busy_pct == Some(0);
+        let busy_pct = from_file.or(from_table).filter(|_| !is_stuck);
+        reading.metrics.sm_util_pct = busy_pct;
+        reading.sampled = busy_pct.map(|_| now.stamp());
+        if busy_pct > Some(0) {
+            self.card().gate.has_worked(now_ns);
+        }
+    }
+
+    fn ask_processes(&mut self, now: Now, reading: &mut Reading) -> Answer {
+        let start = Instant::now();
+        let clients = Arc::clone(&self.shared.clients);
+        let mut clients = lock(&clients, || self.time_waiting += start.elapsed());
+        let cards = &self.shared.cards;
+        clients.refresh(self.place, now, &|place| cards[place].gate.may_read_clients(now.boottime_ns));
+        clients.processes_of(self.place, &mut reading.processes);
+        self.client_busy_pct = clients.busy_pct(self.place);
+        let has_worked = clients.made_progress(self.place);
+        drop(clients);
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let users = reading.processes.iter().fold(0_u64, |all, process| all.wrapping_add(hasher.hash_one(process.pid)));
+        // Who opens a card is about to use it, or has done so.
+        let has_changed = mem::replace(&mut self.users, users) != users;
+        if has_worked || has_changed {
+            self.card().gate.has_worked(now.boottime_ns);
+        }
+        if self.driver().is_intel() {
+            reading.sampled = self.client_busy_pct.map(|_| now.stamp());
+        }
+        Answer::Answered
+    }
+
+    /// The busiest engine of all clients together.
+    fn ask_intel_utilization(&mut self, reading: &mut Reading) -> Answer {
+        reading.metrics.sm_util_pct = self.client_busy_pct;
+        Answer::Answered
+    }
+
+    /// What the card's processes hold together, of what the kernel says there is.
+    fn ask_intel_memory(&mut self, now_ns: u64, reading: &mut Reading) -> Answer {
+        if self.card().is_integrated {
+            return Answer::NotSupported;
+        }
+        let used = lock(&self.shared.clients, || {})
+            .sees_everybody()
+            .then(|| reading.processes.iter().filter_map(|process| process.used_memory_bytes).fold(0, u64::saturating_add));
+        reading.metrics.memory = used.zip(self.local_memory.total_bytes(now_ns)).map(|(used_bytes, total_bytes)| Memory {
+            total_bytes,
+            used_bytes: used_bytes.min(total_bytes),
+            reserved_bytes: 0,
+        });
+        Answer::Answered
+    }
+
+    fn find_sensors(&mut self, now_ns: u64) {
+        let is_lacking = self.sensors.as_ref().is_none_or(|sensors| !sensors.has_hwmon || sensors.have_moved());
+        if self.sensors.is_none() || (is_lacking && now_ns.saturating_sub(self.found_ns) >= FIND_AGAIN_NS) {
+            self.found_ns = now_ns;
+            self.sensors = Some(Sensors::find(self.card(), &*self.shared.files));
+        }
+        if self.is_identity_partial {
+            self.is_identity_partial = false;
+            self.identity = identify(&self.card().found, self.identity.index, false, &*self.shared.files);
+        }
+    }
+}
+
+impl Device for DrmDevice {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn probes(&self) -> &[Probe] {
+        &PROBES
+    }
+
+    fn period(&self, probe: usize) -> Duration {
+        match QUESTIONS[probe] {
+            _ if self.is_deferred[probe] => Duration::ZERO,
+            Question::Pcie => self.pcie_wait,
+            Question::Metrics if !self.is_table_of_use && !self.is_busy_broken => IDLE_TABLE_PERIOD,
+            question => question.probe().period,
+        }
+    }
+
+    fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
+        let now_ns = now.boottime_ns;
+        self.shared.roster.check(now_ns)?;
+        let access = self.card().gate.access(now_ns);
+        self.check_presence(now_ns)?;
+        if access == Access::Asleep {
+            self.fall_asleep(reading);
+            return Ok(Answer::Answered);
+        }
+        let may_read = self.may_read(probe, access) || (access == Access::Gentle && self.may_look_for_clients(probe, now_ns));
+        self.is_deferred[probe] = !may_read;
+        if !may_read {
+            // What stands is as old as it is.
+            reading.sampled = reading.sampled.or(self.touched);
+            return Ok(Answer::Answered);
+        }
+        self.read_ns[probe] = now_ns;
+        if !QUESTIONS[probe].is_gentle(self.driver()) {
+            self.card().gate.touched(now_ns);
+            self.touched = Some(now.stamp());
+        }
+        Ok(self.answer(QUESTIONS[probe], access, now, reading))
+    }
+
+    fn time_elsewhere(&self) -> Duration {
+        self.pcie.time()
+    }
+
+    fn time_waiting(&self) -> Duration {
+        self.time_waiting
+    }
+}
+
+/// Locks the clients; tells when another device had to be waited for.
+fn lock(clients: &Mutex<Clients>, waited: impl FnOnce()) -> MutexGuard<'_, Clients> {
+    match clients.try_lock() {
+        Ok(clients) => clients,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            let clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+            waited();
+            clients
+        }
+    }
+}

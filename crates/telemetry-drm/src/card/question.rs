@@ -1,0 +1,73 @@
+//! The questions that a card is asked.
+
+use std::time::Duration;
+
+use telemetry::Probe;
+
+use super::Driver;
+
+/// Each is a group of files of like cost and rhythm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    Processes,
+    Memory,
+    Metrics,
+    Utilization,
+    Sensors,
+    Clocks,
+    Pcie,
+    Ecc,
+}
+
+/// Clients come first: their work tells whether a card is idle, and Intel's memory is the sum over them. amdgpu's table may have to stand in
+/// for its utilization.
+pub(super) const QUESTIONS: [Question; 8] = [
+    Question::Processes,
+    Question::Memory,
+    Question::Metrics,
+    Question::Utilization,
+    Question::Sensors,
+    Question::Clocks,
+    Question::Pcie,
+    Question::Ecc,
+];
+
+pub(super) const PROBES: [Probe; QUESTIONS.len()] = {
+    let mut probes = [Probe { name: "", period: Duration::ZERO }; QUESTIONS.len()];
+    let mut at = 0;
+    while at < probes.len() {
+        probes[at] = QUESTIONS[at].probe();
+        at += 1;
+    }
+    probes
+};
+
+impl Question {
+    /// Most files tell the moment's state. Error counters are rarely worth a look, slow to read, and some reset what they count in.
+    pub(super) const fn probe(self) -> Probe {
+        let (name, period) = match self {
+            Self::Processes => ("processes", Duration::ZERO),
+            Self::Memory => ("memory", Duration::ZERO),
+            Self::Metrics => ("metrics", Duration::ZERO),
+            Self::Utilization => ("utilization", Duration::ZERO),
+            Self::Sensors => ("sensors", Duration::ZERO),
+            Self::Clocks => ("clocks", Duration::ZERO),
+            Self::Pcie => ("pcie", Duration::ZERO),
+            Self::Ecc => ("ecc", Duration::from_secs(60)),
+        };
+        Probe { name, period }
+    }
+
+    /// Whether it can be answered without a power call in the driver, so that the card may fall asleep all the same.
+    pub(super) const fn is_gentle(self, driver: Driver) -> bool {
+        match self {
+            // Of Intel's cards it is the sum over their processes.
+            Self::Memory => true,
+            Self::Processes => !matches!(driver, Driver::Xe),
+            Self::Clocks => matches!(driver, Driver::I915),
+            // The lane only looks whether an answer has come.
+            Self::Pcie => true,
+            Self::Metrics | Self::Utilization | Self::Sensors | Self::Ecc => false,
+        }
+    }
+}
