@@ -6,7 +6,7 @@ use gpu_types::{GpuBridgeDevice, GpuBridgeState};
 use telemetry::Now;
 
 use crate::{
-    records::{Part, is_held, metrics_present},
+    records::{News, Part, is_held, metrics_present},
     sampler::Opened,
 };
 
@@ -68,7 +68,7 @@ pub(crate) fn note_devices(state: &mut GpuBridgeState, parts: &[Part<'_>], now: 
     for part in parts {
         for (index, device) in part.devices() {
             let Some(slot) = state.devices.get_mut(index as usize) else { continue };
-            slot.phase = if part.has_news && device.answered_boottime_ns >= part.round.started_boottime_ns {
+            slot.phase = if part.news == News::InTime && device.answered_boottime_ns >= part.round.started_boottime_ns {
                 gpu_types::GPU_BRIDGE_DEVICE_ANSWERING
             } else if is_held(device, now, hold) {
                 late = true;

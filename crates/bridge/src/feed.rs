@@ -18,6 +18,7 @@ use crate::{
     error::chain,
     limits::Limits,
     plan::Source,
+    records::News,
     sampler::{Event, Opened, Round, Sampler},
     tally::{SourceSummary, SourceTally},
 };
@@ -145,8 +146,8 @@ impl Feed {
     }
 
     /// What is to be published of it: the newest round, or what the last sampler left until there is one with news.
-    pub(crate) fn round(&self, has_news: bool) -> Option<&Round> {
-        self.remains.as_ref().filter(|_| !has_news).or_else(|| self.state.round())
+    pub(crate) fn round(&self, news: News) -> Option<&Round> {
+        self.remains.as_ref().filter(|_| news == News::Nothing).or_else(|| self.state.round())
     }
 
     /// Whether an attempt to open it has had an outcome that was told.

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::records::News;
+
 /// How long the first to deliver waits for the others; a quarter of the interval where that is shorter.
 const LONGEST_GRACE: Duration = Duration::from_millis(25);
 
@@ -28,6 +30,8 @@ struct Turn {
     tick: Option<u64>,
     /// There is a round, of whatever kind, that was not taken yet.
     is_pending: bool,
+    /// There is one with news.
+    has_news: bool,
     /// In time at the last tick, or back since then.
     is_expected: bool,
 }
@@ -66,6 +70,7 @@ impl Gather {
         let tick = if is_alone { tick.max(self.tick) } else { tick };
         let turn = &mut self.turns[source];
         turn.is_pending = true;
+        turn.has_news |= has_news;
         turn.is_expected = has_news;
         if has_news {
             turn.tick = Some(tick);
@@ -88,9 +93,13 @@ impl Gather {
         }
     }
 
-    /// Whether the source's newest round belongs to the tick that is being gathered.
-    pub(crate) fn has_news(&self, source: usize) -> bool {
-        self.turns[source].is_in_time(self.tick)
+    /// What the source has delivered since something was taken.
+    pub(crate) fn news(&self, source: usize) -> News {
+        match self.turns[source] {
+            Turn { has_news: false, .. } => News::Nothing,
+            turn if turn.is_in_time(self.tick) => News::InTime,
+            _ => News::Late,
+        }
     }
 
     /// What there is has been taken.
@@ -98,7 +107,7 @@ impl Gather {
         let gathered = self.turns.iter().filter(|turn| turn.is_in_time(self.tick)).filter_map(|turn| turn.tick).max();
         for turn in &mut self.turns {
             turn.is_expected = turn.is_in_time(self.tick);
-            turn.is_pending = false;
+            (turn.is_pending, turn.has_news) = (false, false);
         }
         if let Some(gathered) = gathered {
             self.tick = gathered + 1;
@@ -140,9 +149,9 @@ mod tests {
             self.gather.is_due(self.origin + Duration::from_millis(at_ms))
         }
 
-        /// Who has news in what is taken.
+        /// Who has news of this tick in what is taken.
         fn take(&mut self) -> Vec<usize> {
-            let news = (0..self.gather.turns.len()).filter(|&source| self.gather.has_news(source)).collect();
+            let news = (0..self.gather.turns.len()).filter(|&source| self.gather.news(source) == News::InTime).collect();
             self.gather.take();
             news
         }
@@ -165,7 +174,7 @@ mod tests {
         let mut fixture = Fixture::new(1);
         for at_ms in [0, 99, 99, 101, 350, 399, 400] {
             assert!(fixture.deliver(0, at_ms), "{at_ms}");
-            assert_eq!(fixture.gather.deadline().is_some(), fixture.gather.has_news(0));
+            assert!(fixture.gather.deadline().is_some());
             assert_eq!(fixture.take(), [0]);
             assert!(!fixture.is_due(at_ms) && fixture.gather.deadline().is_none());
         }
@@ -195,8 +204,22 @@ mod tests {
         // Late, and expected again from the next tick on.
         assert!(!fixture.deliver(1, 340) && !fixture.is_due(399));
         assert!(!fixture.deliver(0, 401));
+        assert_eq!(fixture.gather.news(1), News::Late);
         assert!(fixture.deliver(1, 405));
         assert_eq!(fixture.take(), [0, 1]);
+        assert_eq!([0, 1].map(|source| fixture.gather.news(source)), [News::Nothing; 2]);
+    }
+
+    #[test]
+    fn a_source_that_is_late_at_every_tick_has_news_at_every_tick() {
+        let mut fixture = Fixture::in_step();
+        for tick in 2..6 {
+            fixture.deliver(0, tick * 100 + 1);
+            assert!(fixture.is_due(tick * 100 + 26));
+            assert_eq!(fixture.gather.news(1), if tick == 2 { News::Nothing } else { News::Late });
+            assert_eq!(fixture.take(), [0]);
+            assert!(!fixture.deliver(1, tick * 100 + 50));
+        }
     }
 
     #[test]

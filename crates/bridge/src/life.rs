@@ -408,8 +408,8 @@ impl Life {
 fn picture<'a>(feeds: &'a [Feed], gather: &Gather, is_left_out: impl Fn(usize) -> bool) -> Picture<'a> {
     let shown = feeds.iter().enumerate().filter(|(index, _)| !is_left_out(*index));
     let part = |(index, feed): (usize, &'a Feed)| {
-        let has_news = gather.has_news(index);
-        Some(Part { first_index: feed.first_index, has_news, round: feed.round(has_news)? })
+        let news = gather.news(index);
+        Some(Part { first_index: feed.first_index, news, round: feed.round(news)? })
     };
     shown.filter_map(part).collect()
 }

@@ -16,7 +16,7 @@ use crate::{
     describe::{self, Listed, text},
     error::chain,
     plan::{Observer, Phase, Plan},
-    records::{CLOCK_STEP_NS, Frame, Part, RecordBuilder, is_held},
+    records::{CLOCK_STEP_NS, Frame, News, Part, RecordBuilder, is_held},
     tally::SourceSummary,
 };
 
@@ -208,7 +208,8 @@ impl Outlet {
     /// Makes the maps equal the parts, unless none of their devices' readings counts any more.
     pub(crate) fn publish(&mut self, parts: &[Part<'_>]) -> Tick {
         let now = self.clock.now();
-        let answers = |part: &Part<'_>| part.has_news && part.round.devices.iter().any(|device| is_held(device, now, self.hold));
+        let answers =
+            |part: &Part<'_>| part.news != News::Nothing && part.round.devices.iter().any(|device| is_held(device, now, self.hold));
         let answered = (0..).zip(parts).map(|(number, part)| u32::from(answers(part)) << number).sum();
         if answered == 0 {
             // Nothing is published, but the state says how the devices are.
@@ -293,7 +294,7 @@ impl Outlet {
 
     /// Says which devices do not answer while others of their source do, once each. One that says itself that it is lost has been told of by its lane.
     fn note_silent(&mut self, parts: &[Part<'_>], now: Now) {
-        for (index, device) in parts.iter().filter(|part| part.has_news).flat_map(|part| part.devices()) {
+        for (index, device) in parts.iter().filter(|part| part.news != News::Nothing).flat_map(|part| part.devices()) {
             let bit = bit(index);
             let is_silent = !device.lost && !is_held(device, now, self.hold);
             if is_silent && self.silent & bit == 0 {

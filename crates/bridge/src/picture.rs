@@ -2,7 +2,10 @@
 
 use std::ops::Deref;
 
-use crate::{records::Part, sampler::Round};
+use crate::{
+    records::{News, Part},
+    sampler::Round,
+};
 
 /// So many sources can have a device with a slot each.
 pub(crate) const MOST_SOURCES: usize = gpu_types::GPU_MAX_DEVICES as usize;
@@ -19,7 +22,7 @@ pub(crate) struct Picture<'a> {
 impl<'a> FromIterator<Part<'a>> for Picture<'a> {
     /// Of more than [`MOST_SOURCES`] the first.
     fn from_iter<I: IntoIterator<Item = Part<'a>>>(parts: I) -> Self {
-        let mut picture = Self { parts: [Part { first_index: 0, has_news: false, round: &NOTHING }; MOST_SOURCES], count: 0 };
+        let mut picture = Self { parts: [Part { first_index: 0, news: News::Nothing, round: &NOTHING }; MOST_SOURCES], count: 0 };
         for (place, part) in picture.parts.iter_mut().zip(parts) {
             *place = part;
             picture.count += 1;

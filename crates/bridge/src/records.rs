@@ -26,8 +26,8 @@ const SLOTS: usize = gpu_types::GPU_MAX_DEVICES as usize;
 pub struct Part<'a> {
     /// What the source's own indices are counted from.
     pub first_index: u32,
-    /// Whether it answered in this tick; else what it said before stands for its hold.
-    pub has_news: bool,
+    /// What of it is new.
+    pub news: News,
     /// Its newest round.
     pub round: &'a Round,
 }
@@ -35,13 +35,24 @@ pub struct Part<'a> {
 impl<'a> Part<'a> {
     /// The part of a source that is alone.
     pub fn whole(round: &'a Round) -> Self {
-        Self { first_index: 0, has_news: round.has_news, round }
+        Self { first_index: 0, news: if round.has_news { News::InTime } else { News::Nothing }, round }
     }
 
     /// The devices with the indices that they are published under.
     pub(crate) fn devices(self) -> impl Iterator<Item = (u32, &'a DeviceReading)> {
         self.round.devices.iter().map(move |device| (self.first_index.saturating_add(device.index), device))
     }
+}
+
+/// Whether a source has answered since the last picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It has not: what it said before stands for its hold.
+    Nothing,
+    /// In a tick before this one. It does not make the picture older.
+    Late,
+    /// In this tick.
+    InTime,
 }
 
 /// Makes records of rounds, in memory that it keeps.
@@ -142,7 +153,7 @@ impl RecordBuilder {
         let newest_device = self.records.devices.iter().map(|record| record.timestamp_ns).max().unwrap_or(0);
         let newest_process = self.records.processes.iter().map(|(_, record)| record.timestamp_ns).max().unwrap_or(0);
         let newest = Stamp { realtime_ns: newest_device.max(newest_process), clock_offset_ns: frame.now.clock_offset_ns };
-        let started = parts.iter().filter(|part| part.has_news).map(|part| part.round.started_boottime_ns).min().unwrap_or(0);
+        let started = parts.iter().filter(|part| part.news == News::InTime).map(|part| part.round.started_boottime_ns).min().unwrap_or(0);
         started.max(newest.boottime_ns()).max(frame.last_stamp_ns).min(frame.now.boottime_ns)
     }
 

@@ -128,6 +128,24 @@ fn a_source_that_hangs_costs_its_own_devices_only() {
 }
 
 #[test]
+fn a_source_that_is_always_late_is_published_and_holds_up_nobody() {
+    let (first, second) = scripts();
+    second.mood(0, Mood::AnswersLate);
+    // So soon is one that has no news given up.
+    let limits = Limits { stuck: Duration::from_millis(1), ..SHORT };
+    let running = start(Setup { limits, ..Setup::default() }, &first, &second);
+    let reader = running.reader();
+    wait_for(&reader, &[0, 1, 2], &[FIRST, SECOND]);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(1_500) {
+        check_undisturbed(&reader, &[0, 1], || ());
+    }
+    wait_for(&reader, &[0, 1, 2], &[FIRST, SECOND]);
+    assert_eq!((first.opened(), second.opened()), (1, 1));
+    running.stop().1.unwrap();
+}
+
+#[test]
 fn a_source_that_is_gone_is_waited_for_while_the_others_go_on() {
     let (first, second) = scripts();
     for (gone, devices, pid) in [(&second, &[0, 1][..], FIRST), (&first, &[2], SECOND)] {

@@ -270,13 +270,13 @@ fn sources_side_by_side_have_their_devices_behind_each_other() {
     let first = round(vec![device(0, vec![shared, process(5, 1)]), device(1, vec![])]);
     let mut second = round(vec![device(0, vec![busy(9, 50, 60, 40 * MS)]), device(14, vec![process(6, 1)])]);
     second.started_boottime_ns = NOW.boottime_ns - 12 * MS;
-    let build = |news: [bool; 2]| {
-        let parts = [Part { first_index: 0, has_news: news[0], round: &first }, Part { first_index: 2, has_news: news[1], round: &second }];
+    let build = |news: [News; 2]| {
+        let parts = [Part { first_index: 0, news: news[0], round: &first }, Part { first_index: 2, news: news[1], round: &second }];
         let mut builder = RecordBuilder::default();
         builder.fill(&parts, &frame());
         builder.records
     };
-    let records = build([true, true]);
+    let records = build([News::InTime; 2]);
     let used: Vec<_> = records.devices.iter().map(|record| record.timestamp_ns > 0).collect();
     assert_eq!(used, (0..16).map(|index| index < 3).collect::<Vec<_>>(), "the fourth has an index beyond the slots");
     assert_eq!(records.meta.n_devices, 3);
@@ -286,12 +286,15 @@ fn sources_side_by_side_have_their_devices_behind_each_other() {
     assert_eq!((both.used_gpu_memory_total, both.sm_util_pct_max, both.device_count, both.gpu_device_primary), (150, 60, 2, 0xFF));
 
     let stamp = |news| NOW.boottime_ns - build(news).meta.last_update_boottime_ns;
-    assert_eq!(
-        (stamp([true, true]), stamp([false, true]), stamp([true, false])),
-        (12 * MS, 12 * MS, 10 * MS),
-        "the earliest of those with news"
-    );
-    assert_eq!(stamp([false, false]), 20 * MS, "the newest sample");
+    assert_eq!(stamp([News::InTime; 2]), 12 * MS, "the earliest of those with news");
+    for other in [News::Late, News::Nothing] {
+        assert_eq!(
+            (stamp([other, News::InTime]), stamp([News::InTime, other])),
+            (12 * MS, 10 * MS),
+            "whoever is late does not make it older"
+        );
+    }
+    assert_eq!(stamp([News::Nothing; 2]), 20 * MS, "the newest sample");
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub enum Mood {
     Answers,
     /// Once after each opening; then it says that the source is gone.
     AnswersOnce,
+    /// Takes three quarters of the interval for it.
+    AnswersLate,
     /// Does not return until the mood changes.
     Hangs,
     Lost,
@@ -217,6 +219,7 @@ impl Device for ScriptedDevice {
         match state.moods[index] {
             Mood::AnswersOnce if self.asked > 0 => return Err(DeviceError::SourceGone("scripted end".to_owned())),
             Mood::Answers | Mood::AnswersOnce | Mood::Hangs => {}
+            Mood::AnswersLate => thread::sleep(INTERVAL * 3 / 4),
             Mood::Lost => return Err(DeviceError::Lost("scripted loss".to_owned())),
             Mood::SourceGone => return Err(DeviceError::SourceGone("scripted end".to_owned())),
         }
