@@ -1,0 +1,217 @@
+//! Processes as the source's devices tell of them: on several cards at once, while they come and go, and for one who may not see them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "test code")]
+
+use std::{
+    collections::BTreeSet,
+    env,
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::Command,
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use drm_sim::{
+    Card, Tree,
+    kfd::{Kfd, Node},
+    proc::{FdinfoText, Proc},
+    profiles::{A380_XE, B580, COMETLAKE, PHOENIX, RX6900XT},
+};
+use nix::{sys::stat::Mode, unistd::geteuid, unistd::mkfifo};
+use telemetry::{Device, Now, Reading, TelemetrySource};
+use telemetry_drm::{DrmOptions, DrmSource};
+
+const SECOND_NS: u64 = 1_000_000_000;
+const MIB: u64 = 1 << 20;
+
+/// A source's devices with their readings, on a clock of the test's own.
+struct Machine {
+    lanes: Vec<(Box<dyn Device>, Reading)>,
+    now: Now,
+}
+
+impl Machine {
+    fn open(tree: &Tree) -> Self {
+        let devices = DrmSource::new(DrmOptions { root: tree.root().to_owned() }).open().unwrap().devices;
+        let lanes = devices.into_iter().map(|device| (device, Reading::default())).collect();
+        Self { lanes, now: Now { boottime_ns: 100 * SECOND_NS, clock_offset_ns: 1_700_000_000 * SECOND_NS as i64 } }
+    }
+
+    /// Lets time pass and puts every question to every device, as far apart as lanes do.
+    fn look_after(&mut self, seconds: f64) {
+        self.now.boottime_ns += (seconds * SECOND_NS as f64) as u64;
+        for (device, reading) in &mut self.lanes {
+            self.now.boottime_ns += 2_000_000;
+            for probe in 0..device.probes().len() {
+                device.ask(probe, self.now, reading).unwrap();
+            }
+        }
+    }
+
+    /// PID, memory in MiB and sm utilization of the processes of the card at `pci`.
+    fn processes(&self, card: &Card) -> Vec<(u32, Option<u64>, Option<u32>)> {
+        let of = |process: &telemetry::Process| {
+            (process.pid, process.used_memory_bytes.map(|bytes| bytes / MIB), process.utilization.map(|utilization| utilization.sm_pct))
+        };
+        self.reading(card).processes.iter().map(of).collect()
+    }
+
+    fn reading(&self, card: &Card) -> &Reading {
+        let is_card = |device: &dyn Device| device.identity().pci_bus_id.to_lowercase().ends_with(card.pci());
+        &self.lanes.iter().find(|(device, _)| is_card(&**device)).expect("a device for each card").1
+    }
+}
+
+fn render(card: &Card) -> String {
+    format!("dev/dri/renderD{}", card.render_minor())
+}
+
+#[test]
+fn each_card_tells_of_its_own_processes_and_all_are_asked_in_one_tick() {
+    let tree = Tree::new();
+    let (amd, apu, intel, arc) = (tree.add(10, &RX6900XT), tree.add(1, &PHOENIX), tree.add(0, &COMETLAKE), tree.add(3, &B580));
+    let kfd = Kfd::new(tree.root());
+    kfd.node(1, Node { gpu_id: 4711, render_minor: amd.render_minor(), location: 0, compute_units: 80 });
+    kfd.process(50).set(4711, 300 * MIB, 40);
+    let proc = Proc::new(tree.root());
+    let browser = proc.process(40, "firefox", 900);
+    let text = |driver: &str, card: &Card, id, region: &str, busy_ns: u64| {
+        let text = FdinfoText::new(driver, card.pci(), id).resident(region, 2048).resident("gtt", 4096);
+        match driver {
+            "amdgpu" => text.engine("gfx", busy_ns),
+            "i915" => text.engine("render", busy_ns),
+            _ => text.cycles("rcs", busy_ns, 4 * busy_ns),
+        }
+    };
+    let all = [("amdgpu", &amd, "vram"), ("amdgpu", &apu, "vram"), ("i915", &intel, "system0"), ("xe", &arc, "vram0")];
+    let clients: Vec<_> =
+        all.iter().zip(5..).map(|((driver, card, region), fd)| browser.open(fd, &render(card), text(driver, card, 7, region, 1))).collect();
+    let child = proc.process(41, "Web Content", 901);
+    all.iter().zip(&clients).zip(5..).for_each(|(((_, card, _), client), fd)| child.hold(fd, &render(card), client));
+
+    let mut machine = Machine::open(&tree);
+    machine.look_after(0.0);
+    for (client, (driver, card, region)) in clients.iter().zip(all) {
+        client.set(text(driver, card, 7, region, 250_000_001));
+    }
+    // As long apart as each device's own looks are.
+    machine.now.boottime_ns -= 8_000_000;
+    machine.look_after(1.0);
+    assert_eq!(machine.processes(&amd), [(40, Some(2), Some(25)), (50, Some(300), Some(50))]);
+    assert_eq!(machine.processes(&apu), [(40, Some(6), Some(25))]);
+    assert_eq!(machine.processes(&intel), [(40, Some(6), Some(25))]);
+    assert_eq!(machine.processes(&arc), [(40, Some(2), Some(25))]);
+    assert_eq!([&intel, &arc].map(|card| machine.reading(card).metrics.sm_util_pct), [Some(25); 2]);
+}
+
+#[test]
+fn a_client_of_a_sleeping_card_is_not_read_by_the_lanes_of_others() {
+    let tree = Tree::new();
+    let (awake, asleep) = (tree.add(0, &RX6900XT), tree.add(1, &A380_XE));
+    asleep.set_status("suspended");
+    let proc = Proc::new(tree.root());
+    let game = proc.process(40, "game", 900);
+    game.open(5, &render(&awake), FdinfoText::new("amdgpu", awake.pci(), 7).resident("vram", 2048));
+    game.open(6, &render(&asleep), FdinfoText::new("xe", asleep.pci(), 8).resident("vram0", 2048));
+    let fdinfo = tree.root().join("proc/40/fdinfo/6");
+    fs::remove_file(&fdinfo).unwrap();
+    mkfifo(&fdinfo, Mode::S_IRUSR).unwrap();
+
+    let (done, looked) = mpsc::channel();
+    let look = thread::spawn(move || {
+        let mut machine = Machine::open(&tree);
+        (0..3).for_each(|_| machine.look_after(5.0));
+        assert_eq!(machine.processes(&awake), [(40, Some(2), None)]);
+        assert_eq!(machine.processes(&asleep), []);
+        done.send(()).unwrap();
+    });
+    assert!(
+        !matches!(looked.recv_timeout(Duration::from_secs(60)), Err(mpsc::RecvTimeoutError::Timeout)),
+        "the fdinfo of a sleeping card's client was opened"
+    );
+    look.join().unwrap();
+}
+
+#[test]
+fn processes_that_vanish_while_they_are_read_are_no_error() {
+    let tree = Tree::new();
+    let card = tree.add(0, &RX6900XT);
+    let proc = Proc::new(tree.root());
+    let stays = proc.process(7, "stays", 1);
+    stays.open(5, &render(&card), FdinfoText::new("amdgpu", card.pci(), 1).resident("vram", 2048));
+    let (device, pci) = (render(&card), card.pci().to_owned());
+    let churn = thread::spawn(move || {
+        for round in 0..30 {
+            let processes: Vec<_> = (100..110)
+                .map(|pid| {
+                    let process = proc.process(pid, "comes and goes", 1000 + round);
+                    let id = round * 1000 + u64::from(pid);
+                    process.open(5, &device, FdinfoText::new("amdgpu", &pci, id).resident("vram", 1024).engine("gfx", 5));
+                    process
+                })
+                .collect();
+            processes.into_iter().for_each(drm_sim::proc::Process::exit);
+        }
+    });
+    let mut machine = Machine::open(&tree);
+    let mut counts = BTreeSet::new();
+    while !churn.is_finished() {
+        for seconds in [5.0, 0.1] {
+            machine.look_after(seconds);
+            let processes = machine.processes(&card);
+            assert_eq!(processes[0].0, 7, "the one that stays is always there");
+            let is_one_of_them =
+                |&(pid, memory, sm): &(u32, _, Option<u32>)| (100..110).contains(&pid) && memory == Some(1) && sm.is_none_or(|sm| sm == 0);
+            assert!(processes[1..].iter().all(is_one_of_them), "{processes:?}");
+            counts.insert(processes.len());
+        }
+    }
+    churn.join().unwrap();
+    assert!(counts.len() > 1, "nothing was seen to come or go: {counts:?}");
+}
+
+const AS_NOBODY: &str = "TELEMETRY_DRM_TEST_AS_NOBODY";
+const NOBODY: u32 = 65_534;
+
+/// In a process of its own, for the user that may see nobody else.
+#[test]
+fn without_privileges_the_cards_figures_remain_and_processes_are_absent() {
+    if env::var_os(AS_NOBODY).is_none() {
+        assert!(geteuid().is_root(), "needs root, to become somebody else");
+        let name = thread::current().name().unwrap().to_owned();
+        let child = Command::new("/proc/self/exe")
+            .args(["--exact", &name, "--nocapture", "--test-threads=1"])
+            .env(AS_NOBODY, "1")
+            .current_dir("/")
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && told.contains("1 passed"), "{told}{}", String::from_utf8_lossy(&child.stderr));
+        return;
+    }
+    assert_eq!(geteuid().as_raw(), NOBODY);
+    let tree = Tree::new();
+    let (amd, intel) = (tree.add(0, &RX6900XT), tree.add(1, &COMETLAKE));
+    let proc = Proc::new(tree.root());
+    for (card, driver) in [(&amd, "amdgpu"), (&intel, "i915")] {
+        let process = proc.process(40 + card.number(), "game", 900);
+        process.open(5, &render(card), FdinfoText::new(driver, card.pci(), 7).resident("system0", 2048).resident("vram", 2048));
+    }
+    let mut machine = Machine::open(&tree);
+    machine.look_after(0.0);
+    machine.look_after(0.1);
+    assert_eq!(machine.processes(&amd).len() + machine.processes(&intel).len(), 2);
+    assert_eq!(machine.reading(&intel).metrics.sm_util_pct.is_some(), machine.processes(&intel)[0].2.is_some());
+
+    let closed = tree.root().join("proc/40/fd");
+    fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+    machine.look_after(5.0);
+    fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+    assert_eq!((machine.processes(&amd), machine.processes(&intel)), (vec![], vec![]));
+    let (amd, intel) = (machine.reading(&amd).metrics, machine.reading(&intel).metrics);
+    assert!(amd.sm_util_pct.is_some() && amd.memory.is_some() && amd.temp_c.is_some(), "{amd:?}");
+    assert!(intel.sm_util_pct.is_none() && intel.sm_clock_mhz.is_some(), "{intel:?}");
+}
