@@ -207,7 +207,7 @@ fn without_privileges_the_cards_figures_remain_and_processes_are_absent() {
     assert_eq!(machine.reading(&intel).metrics.sm_util_pct.is_some(), machine.processes(&intel)[0].2.is_some());
 
     let closed = tree.root().join("proc/40/fd");
-    fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
     machine.look_after(5.0);
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
     assert_eq!((machine.processes(&amd), machine.processes(&intel)), (vec![], vec![]));

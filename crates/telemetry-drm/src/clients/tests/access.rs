@@ -12,13 +12,17 @@ use std::{
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::unistd::geteuid;
+use rustix::fs::CWD;
 use telemetry::{Now, Process};
 
 use super::{
     SECOND,
     machine::{AMD, INTEL, MIB, Machine, amdgpu},
 };
-use crate::clients::{CardKey, Clients};
+use crate::clients::{
+    CardKey, Clients,
+    files::{self, TEXT_BYTES},
+};
 
 fn with_client() -> Machine {
     let machine = Machine::new(&[AMD]);
@@ -98,6 +102,19 @@ fn this_machines_own_proc_is_read() {
     }
 }
 
+/// What reading clients through files that stay open rests on.
+#[test]
+fn the_kernels_fdinfo_that_is_open_reads_as_gone_when_its_process_ends() {
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let mut text = Box::new([0; TEXT_BYTES]);
+    let fdinfo = files::open_file(CWD, format_args!("/proc/{}/fdinfo/1", child.id())).unwrap();
+    assert!(files::read_lines(&fdinfo, &mut text).unwrap().starts_with(b"pos:"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let error = files::read_lines(&fdinfo, &mut text).unwrap_err();
+    assert!(files::is_gone(error), "{error}");
+}
+
 const AS_NOBODY: &str = "TELEMETRY_DRM_TEST_AS_NOBODY";
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -124,7 +141,7 @@ fn is_visible_without(hidden: u32) -> bool {
     machine.proc.process(1, "init", 1);
     let files = machine.tree.root().join(format!("proc/{hidden}/fd"));
     let permit = |mode| fs::set_permissions(&files, Permissions::from_mode(mode)).unwrap();
-    permit(0);
+    permit(0o000);
     machine.refresh(0);
     permit(0o700);
     machine.clients.sees_everybody()
