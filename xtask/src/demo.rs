@@ -1,7 +1,7 @@
 //! `demo`: about ten seconds of the whole, from NVML to a BPF program's joined events.
 
 mod daemon;
-mod scenario;
+pub(crate) mod scenario;
 pub(crate) mod workload;
 
 use std::env;

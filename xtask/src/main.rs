@@ -10,6 +10,7 @@ mod deploy;
 mod needs;
 mod release;
 mod say;
+mod screenshot;
 mod setup;
 mod shell;
 mod soak;
@@ -59,6 +60,8 @@ enum Command {
     Bench(bench::Args),
     /// The bridge under everything at once, ten minutes if nothing else is said; exit 1 when something is found
     Soak(soak::Args),
+    /// The picture of the live screen in the documentation, from a real run; needs root
+    Screenshot,
     /// Build the release binary and put it at the top of the tree
     Build,
     /// Regenerate the Rust types from include/gadget
@@ -99,6 +102,7 @@ fn run(args: Args) -> Result<()> {
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::Screenshot => screenshot::run(),
         Command::Build => release::run(),
         Command::Codegen { check } => Ok(codegen::run(check)?),
         Command::Deploy(command) => deploy::run(command),

@@ -80,7 +80,8 @@ impl Simulation {
     }
 }
 
-fn scenario(pids: &[u32]) -> Scenario {
+/// The GPUs, used by a process for each job, in order.
+pub(crate) fn scenario(pids: &[u32]) -> Scenario {
     let device = |(gpu, swing): (usize, &Swing)| {
         let jobs = JOBS.iter().zip(pids).filter(|(job, _)| job.gpu == gpu);
         let used: u64 = jobs.clone().map(|(job, _)| job.memory_mib * MIB).sum();
