@@ -1,14 +1,12 @@
 //! The device: asks a card's files what may be asked now.
 
 use std::{
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
-    mem,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     time::{Duration, Instant},
 };
 
-use telemetry::{Answer, Device, DeviceError, Identity, Memory, Metrics, Now, Probe, Reading, Stamp};
+use telemetry::{Answer, Device, DeviceError, Identity, Memory, Metrics, Now, Probe, Process, Reading, Stamp};
 
 use super::{
     Card, Driver, Roster,
@@ -58,8 +56,6 @@ pub(crate) struct DrmDevice {
     is_busy_broken: bool,
     /// The clients' figure at their last reading.
     client_busy_pct: Option<u32>,
-    /// Differs when other processes use the card.
-    users: u64,
     /// When each question was last put to the card.
     read_ns: [u64; QUESTIONS.len()],
     /// Answered by leaving the card alone: due again as soon as it may be read.
@@ -88,7 +84,6 @@ impl DrmDevice {
             is_table_of_use: true,
             is_busy_broken: false,
             client_busy_pct: None,
-            users: 0,
             read_ns: [0; QUESTIONS.len()],
             is_deferred: [false; QUESTIONS.len()],
             touched: None,
@@ -198,8 +193,10 @@ impl DrmDevice {
         reading.metrics.mem_util_pct = sensors.memory_busy_pct(&*shared.files, now_ns);
         self.is_busy_broken = from_file.is_none();
         let from_table = self.activity.filter(|(_, at_ns)| now_ns.saturating_sub(*at_ns) <= ACTIVITY_HOLDS_NS).map(|(pct, _)| pct);
-        // Raven's file may be stuck at 100; its clients know better.
-        let is_stuck = from_file == Some(100) && is_raven(&self.identity) && self.client_busy_pct == Some(0);
+        // Raven's file may be stuck at 100; its processes know better.
+        let is_idle = |process: &Process| process.utilization.is_none_or(|utilization| utilization.sm_pct == 0);
+        let is_stuck =
+            from_file == Some(100) && is_raven(&self.identity) && self.client_busy_pct == Some(0) && reading.processes.iter().all(is_idle);
         let busy_pct = from_file.or(from_table).filter(|_| !is_stuck);
         reading.metrics.sm_util_pct = busy_pct;
         reading.sampled = busy_pct.map(|_| now.stamp());
@@ -218,11 +215,7 @@ impl DrmDevice {
         self.client_busy_pct = clients.busy_pct(self.place);
         let has_worked = clients.made_progress(self.place);
         drop(clients);
-        let hasher = BuildHasherDefault::<DefaultHasher>::default();
-        let users = reading.processes.iter().fold(0_u64, |all, process| all.wrapping_add(hasher.hash_one(process.pid)));
-        // Who opens a card is about to use it, or has done so.
-        let has_changed = mem::replace(&mut self.users, users) != users;
-        if has_worked || has_changed {
+        if has_worked {
             self.card().gate.has_worked(now.boottime_ns);
         }
         if self.driver().is_intel() {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use drm_sim::{
-    GpuMetrics, Tree,
+    GpuMetrics, Profile, Tree,
+    proc::{FdinfoText, Proc},
     profiles::{MI300X, PHOENIX, RX580, RX6900XT},
 };
 use telemetry::Metrics;
@@ -166,4 +167,26 @@ fn sensors_that_moved_are_found_again() {
     card.set("hwmon/hwmon7/temp1_input", "77000");
     machine.run(40 * SECOND_MS);
     assert_eq!(machine.metrics(0).temp_c, Some(77));
+}
+
+/// A known fault of the driver on these APUs.
+#[test]
+fn a_raven_that_is_stuck_at_100_per_cent_while_nobody_works_is_not_believed() {
+    let tree = Tree::new();
+    let card = tree.add(0, &Profile { id: "1002:15dd", table: None, ..PHOENIX });
+    card.set("gpu_busy_percent", "100");
+    let text = |busy_ns| FdinfoText::new("amdgpu", PHOENIX.pci, 1).engine("gfx", busy_ns);
+    let client = Proc::new(tree.root()).process(40, "game", 1).open(5, "dev/dri/renderD128", text(1));
+    let mut machine = Machine::open(&tree);
+    machine.run(SECOND_MS);
+    assert_eq!((machine.metrics(0).sm_util_pct, machine.metrics(0).temp_c), (None, Some(25)));
+    client.set(text(100_000_001));
+    machine.tick(100);
+    assert_eq!(machine.metrics(0).sm_util_pct, Some(100), "somebody works");
+    // Of other GPUs it is believed: compute does not show in their clients.
+    let tree = Tree::new();
+    tree.add(0, &PHOENIX).set("gpu_busy_percent", "100");
+    let mut machine = Machine::open(&tree);
+    machine.tick(100);
+    assert_eq!(machine.metrics(0).sm_util_pct, Some(100));
 }

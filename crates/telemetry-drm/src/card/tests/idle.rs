@@ -6,6 +6,7 @@ use drm_sim::{
     profiles::{A380_I915, B580, MI300X, PHOENIX, RX580, RX6900XT},
 };
 
+use proptest::prelude::*;
 use test_support::eventually;
 
 use super::Asked;
@@ -228,4 +229,39 @@ fn work_on_an_idle_card_of_xe_is_noticed_with_the_next_look_at_all_processes() {
     let looks = asked.kernel.reads_of("act_freq").len();
     asked.run(1_000);
     assert_eq!(asked.kernel.reads_of("act_freq").len(), looks + 10, "and looked at at every tick from then on");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whoever else uses the card in between: it sleeps in the end, and it was never us who woke it.
+    #[test]
+    fn for_any_delay_and_rhythm_an_idle_card_falls_asleep_and_is_not_woken(
+        driver in 0_usize..3,
+        delay_ms in 0_u64..20_000,
+        tick_ms in 20_u64..7_000,
+        uses in prop::collection::vec(1_u64..40, 0..3),
+    ) {
+        let (profile, _, gentle) = DRIVERS[driver];
+        let tree = Tree::new();
+        let _card = idle(&tree, &profile, delay_ms);
+        let mut asked = Asked::open(&tree);
+        asked.kernel.state().now_ms = asked.now_ms;
+        asked.kernel.manage(delay_ms, gentle);
+        for ticks in uses {
+            for _ in 0..ticks {
+                asked.tick(tick_ms);
+            }
+            let mut state = asked.kernel.state();
+            let now_ms = state.now_ms;
+            state.power.as_mut().unwrap().used_ms = now_ms;
+        }
+        for _ in 0..(3 * delay_ms + 20_000) / tick_ms + 5 {
+            asked.tick(tick_ms);
+        }
+        let state = asked.kernel.state();
+        let power = state.power.as_ref().unwrap();
+        prop_assert!(power.sleeps(state.now_ms));
+        prop_assert_eq!(&power.woken_by, &Vec::<String>::new());
+    }
 }
