@@ -110,9 +110,10 @@ impl Attribute {
         self.has_answered && self.failures > 0 && matches!(self.last_error, Errno::NOENT | Errno::NODEV)
     }
 
-    /// Lets the next read try at once.
-    pub(crate) fn forget_failures(&mut self) {
-        (self.failures, self.retry_ns) = (0, 0);
+    /// Lets a read at `at_ns` try, whatever failed before.
+    pub(crate) fn retry_by(&mut self, at_ns: u64) {
+        self.failures = 0;
+        self.retry_ns = self.retry_ns.min(at_ns);
     }
 }
 

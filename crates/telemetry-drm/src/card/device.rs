@@ -56,6 +56,8 @@ pub(crate) struct DrmDevice {
     is_busy_broken: bool,
     /// The clients' figure at their last reading.
     client_busy_pct: Option<u32>,
+    /// Whether the processes of all users were seen then.
+    sees_everybody: bool,
     /// When each question was last put to the card.
     read_ns: [u64; QUESTIONS.len()],
     /// Answered by leaving the card alone: due again as soon as it may be read.
@@ -84,6 +86,7 @@ impl DrmDevice {
             is_table_of_use: true,
             is_busy_broken: false,
             client_busy_pct: None,
+            sees_everybody: false,
             read_ns: [0; QUESTIONS.len()],
             is_deferred: [false; QUESTIONS.len()],
             touched: None,
@@ -138,10 +141,10 @@ impl DrmDevice {
     }
 
     /// Whether an idle card of xe, whose clients may not be read, is to be looked at with all of /proc now.
-    fn may_look_for_clients(&self, probe: usize, now_ns: u64) -> bool {
+    fn may_look_for_clients(&mut self, probe: usize, now_ns: u64) -> bool {
         QUESTIONS[probe] == Question::Processes
             && self.driver() == Driver::Xe
-            && lock(&self.shared.clients, || {}).is_index_due(now_ns)
+            && lock(&self.shared.clients, &mut self.time_waiting).is_index_due(now_ns)
             && self.card().gate.may_read_clients(now_ns)
     }
 
@@ -206,13 +209,12 @@ impl DrmDevice {
     }
 
     fn ask_processes(&mut self, now: Now, reading: &mut Reading) -> Answer {
-        let start = Instant::now();
-        let clients = Arc::clone(&self.shared.clients);
-        let mut clients = lock(&clients, || self.time_waiting += start.elapsed());
+        let mut clients = lock(&self.shared.clients, &mut self.time_waiting);
         let cards = &self.shared.cards;
         clients.refresh(self.place, now, &|place| cards[place].gate.may_read_clients(now.boottime_ns));
         clients.processes_of(self.place, &mut reading.processes);
         self.client_busy_pct = clients.busy_pct(self.place);
+        self.sees_everybody = clients.sees_everybody();
         let has_worked = clients.made_progress(self.place);
         drop(clients);
         if has_worked {
@@ -235,8 +237,8 @@ impl DrmDevice {
         if self.card().is_integrated {
             return Answer::NotSupported;
         }
-        let used = lock(&self.shared.clients, || {})
-            .sees_everybody()
+        let used = self
+            .sees_everybody
             .then(|| reading.processes.iter().filter_map(|process| process.used_memory_bytes).fold(0, u64::saturating_add));
         reading.metrics.memory = used.zip(self.local_memory.total_bytes(now_ns)).map(|(used_bytes, total_bytes)| Memory {
             total_bytes,
@@ -310,14 +312,15 @@ impl Device for DrmDevice {
     }
 }
 
-/// Locks the clients; tells when another device had to be waited for.
-fn lock(clients: &Mutex<Clients>, waited: impl FnOnce()) -> MutexGuard<'_, Clients> {
+/// Locks the clients; adds to `waiting` how long another device had to be waited for.
+fn lock<'clients>(clients: &'clients Mutex<Clients>, waiting: &mut Duration) -> MutexGuard<'clients, Clients> {
     match clients.try_lock() {
         Ok(clients) => clients,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => {
+            let start = Instant::now();
             let clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
-            waited();
+            *waiting += start.elapsed();
             clients
         }
     }

@@ -135,7 +135,7 @@ impl Gate {
     pub(crate) fn is_asleep(&self) -> bool {
         let mut state = self.lock();
         let is_asleep = state.sleeps(&*self.files, 0);
-        state.status.forget_failures();
+        state.status.retry_by(0);
         is_asleep
     }
 
@@ -194,10 +194,9 @@ impl State {
             }
             Err(error) => {
                 self.is_gone = matches!(error, Errno::NODEV | Errno::NOENT | Errno::NXIO);
-                // A status that cannot be read is no sleep, and is not left unread: the next tick's may be another.
-                if error != Errno::NOENT {
-                    self.status.forget_failures();
-                }
+                // A status that cannot be read is no sleep, and is not left unread: the next tick's may be another. One that is not there may
+                // have been somewhere else for a moment.
+                self.status.retry_by(if error == Errno::NOENT { now_ns.saturating_add(SECOND_NS) } else { 0 });
                 false
             }
         }

@@ -123,4 +123,7 @@ fn a_card_that_fell_off_the_bus_is_lost_and_the_others_go_on_until_it_is_back() 
     asked.kernel.recover();
     asked.tick(1_000);
     assert_eq!(asked.metrics(1).temp_c, Some(46));
+    card.set_status("suspended");
+    asked.tick(1_000);
+    assert_eq!(asked.metrics(1).temp_c, None, "its status is looked at again");
 }
