@@ -138,8 +138,10 @@ impl Apt {
 
     fn command(&self, program: &str) -> Command {
         let mut command = command(program);
-        // As ourselves: apt's own user cannot write into our folders.
-        command.args(["-o", "APT::Sandbox::User=root"]);
+        // As ourselves: apt's own user cannot write into our folders. Where there is no network, that is to be known soon.
+        for setting in ["APT::Sandbox::User=root", "Acquire::Retries=1", "Acquire::http::Timeout=20", "Acquire::https::Timeout=20"] {
+            command.args(["-o", setting]);
+        }
         for setting in &self.settings {
             command.args(["-o", setting]);
         }
