@@ -47,14 +47,10 @@ fn memory_part(device: &Path, kind: &str) -> MemoryPart {
     MemoryPart::new(attribute("total"), attribute("used"))
 }
 
-/// The kernel shows the north bridge's voltage for APUs only, and a memory clock for all GPUs but APUs. That the files are there is enough:
-/// nothing is read.
+/// The kernel shows the voltage of the north bridge for APUs only. That the file is there is enough: nothing is read.
 pub(crate) fn is_apu(device: &Path) -> bool {
     let Ok(directories) = fs::read_dir(device.join("hwmon")) else { return false };
-    directories.filter_map(Result::ok).any(|hwmon| {
-        let has = |name| hwmon.path().join(name).exists();
-        has("in1_label") || (has("freq1_input") && !has("freq2_input"))
-    })
+    directories.filter_map(Result::ok).any(|hwmon| hwmon.path().join("in1_label").exists())
 }
 
 /// Corrected and uncorrected errors of the memory controllers, from `ue: N` and `ce: N`. While the GPU is in a reset the file says "Query
