@@ -11,7 +11,8 @@ pub struct Limits {
     pub longest_retry: Duration,
     /// A source that has been published for this long starts with the first delay again when it fails; one that fails sooner goes on where it was.
     pub steady_after: Duration,
-    /// A source that fails this often in a row, other than by not being there, ends the bridge with [`crate::BridgeError::GaveUp`].
+    /// A source that fails this often in a row, other than by not being there, ends the bridge with [`crate::BridgeError::GaveUp`]; while another is
+    /// published, it is tried again after the longest delay instead.
     pub most_failures: u32,
     /// A driver that initialises takes seconds; one that takes longer than this hangs.
     pub open: Duration,
