@@ -1,7 +1,7 @@
 //! A source of invented data, for trying things out on machines without a GPU.
 //!
-//! Figures follow sine curves with a phase per device and process, memory climbs slowly and resets, clocks stand still. Everything is a
-//! function of `CLOCK_BOOTTIME`, so two runs agree.
+//! Figures follow sine curves with a phase per device and process, memory climbs slowly and resets, clocks stand still. Processes are sampled ten
+//! times a second, each at times of its own. Everything is a function of `CLOCK_BOOTTIME`, so two runs agree.
 
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ impl TelemetrySource for MockSource {
     }
 }
 
+/// How often each process is sampled.
+const SAMPLE_PERIOD_NS: u64 = 100_000_000;
 /// How often PIDs are looked for.
 const LOOK_INTERVAL_NS: u64 = 5_000_000_000;
 
@@ -67,9 +69,20 @@ const LOOK_INTERVAL_NS: u64 = 5_000_000_000;
 struct MockDevice {
     identity: Identity,
     options: MockSource,
-    /// Those of its PIDs that no process has, with their numbers, as they were last looked for.
-    free: Vec<(u32, u32)>,
+    /// Those of its processes whose PID no process has, as these were last looked for.
+    workers: Vec<Worker>,
     next_look_ns: u64,
+}
+
+/// An invented process.
+#[derive(Clone, Copy, Debug)]
+struct Worker {
+    /// Its number on the device.
+    number: u32,
+    pid: u32,
+    /// When it was last sampled, on `CLOCK_BOOTTIME`, and what came out: a sample's time is told the same every time.
+    sample_ns: Option<u64>,
+    utilization: ProcessUtilization,
 }
 
 const EVERYTHING: [Probe; 1] = [Probe { name: "everything", period: Duration::ZERO }];
@@ -83,7 +96,7 @@ impl MockDevice {
             name: format!("MOCK GPU model {}", index % 2),
             vendor_id: 0,
         };
-        Self { identity, options, free: Vec::new(), next_look_ns: 0 }
+        Self { identity, options, workers: Vec::new(), next_look_ns: 0 }
     }
 
     fn look(&mut self, now: Now) {
@@ -93,9 +106,14 @@ impl MockDevice {
         self.next_look_ns = now.boottime_ns + LOOK_INTERVAL_NS;
         let MockSource { processes_per_device, pid_exists, .. } = self.options;
         let first = FIRST_PID + self.identity.index * processes_per_device;
-        let is_free = |&(_, pid): &(u32, u32)| !pid_exists.is_some_and(|exists| exists(pid));
-        self.free.clear();
-        self.free.extend((0..processes_per_device).map(|j| (j, first + j)).filter(is_free));
+        let workers = (0..processes_per_device).map(|number| Worker {
+            number,
+            pid: first + number,
+            sample_ns: None,
+            utilization: ProcessUtilization::default(),
+        });
+        self.workers.clear();
+        self.workers.extend(workers.filter(|worker| !pid_exists.is_some_and(|exists| exists(worker.pid))));
     }
 }
 
@@ -109,24 +127,30 @@ impl Device for MockDevice {
     }
 
     fn ask(&mut self, _probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
-        let seconds = now.boottime_ns as f64 / 1e9;
         let device = f64::from(self.identity.index);
+        let seconds = now.boottime_ns as f64 / 1e9;
 
         self.look(now);
         reading.processes.clear();
-        for &(j, pid) in &self.free {
-            let phase = device * 0.9 + f64::from(j) * 1.7;
-            reading.processes.push(Process {
-                pid,
-                mig_instance: None,
-                used_memory_bytes: Some((256 + u64::from(j) * 128) * MIB),
-                utilization: Some(ProcessUtilization {
-                    sampled: now.stamp(),
+        for worker in &mut self.workers {
+            let sample_ns = last_sample_ns(now, worker.pid);
+            if worker.sample_ns != Some(sample_ns) {
+                worker.sample_ns = Some(sample_ns);
+                let (at, seconds) = (Now { boottime_ns: sample_ns, ..now }, sample_ns as f64 / 1e9);
+                let phase = device * 0.9 + f64::from(worker.number) * 1.7;
+                worker.utilization = ProcessUtilization {
+                    sampled: at.stamp(),
                     sm_pct: wave(seconds, 40.0, phase, 5.0, 60.0) as u32,
                     mem_pct: wave(seconds, 40.0, phase + 0.5, 2.0, 40.0) as u32,
                     enc_pct: 0,
                     dec_pct: 0,
-                }),
+                };
+            }
+            reading.processes.push(Process {
+                pid: worker.pid,
+                mig_instance: None,
+                used_memory_bytes: Some((256 + u64::from(worker.number) * 128) * MIB),
+                utilization: Some(worker.utilization),
             });
         }
 
@@ -160,6 +184,12 @@ impl Device for MockDevice {
         reading.process_sample_period = None;
         Ok(Answer::Answered)
     }
+}
+
+/// When a process was last sampled, on `CLOCK_BOOTTIME`: as with a driver, at a rhythm of the source's own, and not all at once.
+fn last_sample_ns(now: Now, pid: u32) -> u64 {
+    let offset_ns = u64::from(pid) * 7_300_000 % SAMPLE_PERIOD_NS;
+    now.boottime_ns.saturating_sub((now.boottime_ns + offset_ns) % SAMPLE_PERIOD_NS)
 }
 
 /// A sine of the given period and phase, between `low` and `high`.
@@ -218,6 +248,27 @@ mod tests {
             }
         }
         assert!(seen.len() > 50, "utilization took only {} values", seen.len());
+    }
+
+    #[test]
+    fn each_process_is_sampled_ten_times_a_second_and_never_in_the_future() {
+        let mut source = MockSource::new(2, 40);
+        let mut devices = source.open().unwrap().devices;
+        let mut reading = Reading::default();
+        let mut samples = std::collections::BTreeMap::<u32, std::collections::BTreeSet<u64>>::new();
+        for ms in 0..1_000 {
+            let now = Now { boottime_ns: 50_000_000_000 + ms * 1_000_000, clock_offset_ns: 7 };
+            for device in &mut devices {
+                device.ask(0, now, &mut reading).unwrap();
+                for process in &reading.processes {
+                    let sampled = process.utilization.unwrap().sampled;
+                    assert!(sampled.realtime_ns <= now.realtime_ns() && now.realtime_ns() - sampled.realtime_ns < SAMPLE_PERIOD_NS);
+                    samples.entry(process.pid).or_default().insert(sampled.realtime_ns);
+                }
+            }
+        }
+        assert_eq!(samples.len(), 80);
+        assert!(samples.values().all(|times| (10..=11).contains(&times.len())), "{samples:?}");
     }
 
     #[test]
