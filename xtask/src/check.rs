@@ -54,7 +54,7 @@ type Step = fn(&Tools) -> Result<Outcome>;
 /// The example that is a workspace of its own.
 const BACKEND: &str = "examples/file-backend/Cargo.toml";
 
-fn steps() -> [(&'static str, Step); 9] {
+fn steps() -> [(&'static str, Step); 10] {
     [
         ("format", |_| {
             passes(shell::cargo().args(["fmt", "--all", "--", "--check"]))?;
@@ -75,6 +75,7 @@ fn steps() -> [(&'static str, Step); 9] {
         ("documentation", |_| {
             passes(shell::cargo().args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))
         }),
+        ("instructions", instructions),
         ("links", |tools| {
             let pages = tracked(|path, _| path.extension().is_some_and(|extension| extension == "md"))?;
             passes(shell::command(&tools.python.lychee).args(["--offline", "--include-fragments", "--no-progress"]).args(pages))
@@ -111,6 +112,20 @@ fn deny(tools: &Tools) -> Command {
     let mut deny = shell::command(&tools.cargo_deny);
     deny.arg("--workspace");
     deny
+}
+
+/// The pure parts' instruction counts against the recorded ones: a figure that a busy machine does not change.
+fn instructions(_tools: &Tools) -> Result<Outcome> {
+    passes(shell::cargo().args(["build", "--release", "--package", "bench"]))?;
+    let mut bench = shell::command(shell::target_dir()?.join("release/bench"));
+    bench.arg("instructions");
+    shell::announce(&bench);
+    let status = bench.status().context("cannot start the bench")?;
+    Ok(match status.code() {
+        Some(0) => Outcome::Passed,
+        Some(77) => Outcome::NotRun("valgrind is not installed".to_owned()),
+        _ => bail!("the bench says so: {status}"),
+    })
 }
 
 /// Known vulnerabilities, where their database can be had.

@@ -19,7 +19,15 @@ pub(crate) struct Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Mock,
+    /// The mock source in a size that no flag asks for: GPUs, and processes on each.
+    LargeMock(u32, u32),
     Simulated(Machine),
+    /// AMD cards, and processes with so many open files each.
+    Amd {
+        cards: u32,
+        processes: u32,
+        files: u32,
+    },
 }
 
 /// A simulated machine.
@@ -85,6 +93,7 @@ pub(crate) fn all() -> Vec<Case> {
         let interval = Duration::from_millis(milliseconds);
         cases.push(Case { name: format!("mock {milliseconds} ms"), interval, source: Source::Mock });
     }
+    cases.push(Case { name: "mock 16×64 1 ms".to_owned(), interval: Duration::from_millis(1), source: Source::LargeMock(16, 64) });
     let interval = Duration::from_millis(100);
     for (gpus, processes) in [(8, 4), (16, 64), (16, 248)] {
         for (calls, text) in [(Calls::Free, "free"), (Calls::Slept, "slept"), (Calls::OneLock, "one lock"), (Calls::SlowPcie, "PCIe 20 ms")]
@@ -95,6 +104,8 @@ pub(crate) fn all() -> Vec<Case> {
     cases.push(simulated("16×64 free 10 ms", Duration::from_millis(10), Machine::new(16, 64, Calls::Free)));
     let hanging = Machine { one_hangs: true, ..Machine::new(8, 4, Calls::Free) };
     cases.push(simulated("8×4 one GPU hangs", interval, hanging));
+    let source = Source::Amd { cards: 4, processes: 1_000, files: 4 };
+    cases.push(Case { name: "AMD, 4 cards, 1,000 processes".to_owned(), interval, source });
     cases
 }
 

@@ -16,7 +16,8 @@ const TICKS: usize = 5;
 pub(crate) struct Chart<'a> {
     pub(crate) title: &'a str,
     pub(crate) x_title: &'a str,
-    pub(crate) y_title: &'a str,
+    /// Stands at the top of the y axis.
+    pub(crate) y_unit: &'a str,
     /// Whether the x axis is logarithmic.
     pub(crate) is_logarithmic: bool,
     pub(crate) lines: Vec<Line<'a>>,
@@ -44,7 +45,6 @@ impl Chart<'_> {
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
         );
         text(&mut svg, LEFT, 22.0, "start", 15, self.title);
-        text(&mut svg, LEFT, TOP - 6.0, "end", 12, self.y_title);
         text(&mut svg, WIDTH - RIGHT, HEIGHT - 10.0, "end", 12, self.x_title);
         for tick in 0..=TICKS {
             let value = largest_y * tick as f64 / TICKS as f64;
@@ -52,7 +52,8 @@ impl Chart<'_> {
             let right = WIDTH - RIGHT;
             // Writing to a string has no way to fail.
             writeln!(svg, "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>").ok();
-            text(&mut svg, LEFT - 8.0, at + 4.0, "end", 12, &number(value));
+            let unit = if tick == TICKS { format!(" {}", self.y_unit) } else { String::new() };
+            text(&mut svg, LEFT - 8.0, at + 4.0, "end", 12, &format!("{}{unit}", number(value)));
         }
         let mut marks: Vec<f64> = points().map(|point| point.0).collect();
         marks.sort_by(f64::total_cmp);
@@ -80,8 +81,17 @@ fn text(svg: &mut String, x: f64, y: f64, anchor: &str, size: u32, text: &str) {
     writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\">{text}</text>").ok();
 }
 
+/// Thousands apart, a decimal where there is one.
 fn number(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+    let whole = format!("{:.0}", value.trunc());
+    let mut text = String::new();
+    for (at, digit) in whole.char_indices() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value.fract() == 0.0 { text } else { format!("{text}{}", format!("{:.1}", value.fract()).trim_start_matches('0')) }
 }
 
 /// The next number that is 1, 2 or 5 times a power of ten.
@@ -96,7 +106,7 @@ fn round_up(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chart, Line, round_up};
+    use super::{Chart, Line, number, round_up};
 
     #[test]
     fn the_scale_ends_at_a_round_number() {
@@ -106,9 +116,16 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_written_for_people() {
+        for (value, text) in [(0.0, "0"), (0.4, "0.4"), (16.0, "16"), (800.0, "800"), (1024.0, "1,024"), (1_234_567.5, "1,234,567.5")] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
     fn a_point_lies_where_its_figures_say() {
         let line = Line { name: "a < b", points: vec![(1.0, 0.0), (10.0, 5.0), (100.0, 10.0)] };
-        let chart = Chart { title: "t", x_title: "x", y_title: "y", is_logarithmic: true, lines: vec![line] };
+        let chart = Chart { title: "t", x_title: "x", y_unit: "y", is_logarithmic: true, lines: vec![line] };
         let svg = chart.svg();
         assert!(svg.contains("points=\"70.0,310.0 315.0,175.0 560.0,40.0\""), "{svg}");
         assert!(svg.contains("a &lt; b"));

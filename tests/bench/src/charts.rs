@@ -17,10 +17,10 @@ pub(crate) fn draw(report: &Report, folder: &Path) -> Result<()> {
     let gpus = |point: &Point| point.gpus as f64;
     let own = |measured: &Measured| measured.cpu.own;
     let publish = |measured: &Measured| measured.cpu.publisher_us_per_round;
-    let growth = |title, x_title, y_title, points: &[Point], x: fn(&Point) -> f64, y: fn(&Measured) -> f64, name| {
+    let growth = |title, x_title, y_unit, points: &[Point], x: fn(&Point) -> f64, y: fn(&Measured) -> f64, name| {
         let points = points.iter().map(|point| (x(point), y(&point.measured))).collect();
         let is_logarithmic = x_title == "processes";
-        Chart { title, x_title, y_title, is_logarithmic, lines: vec![Line { name, points }] }.svg()
+        Chart { title, x_title, y_unit, is_logarithmic, lines: vec![Line { name, points }] }.svg()
     };
     let charts = [
         ("cpu-by-processes", growth("CPU at 100 ms", "processes", "ms/s", &report.by_processes, processes, own, "daemon and sampler")),
@@ -51,5 +51,5 @@ fn lookups(report: &Report) -> String {
     };
     let lines = ["hit", "miss", "stale gate"].map(line).into();
     let title = "A consumer's lookup while the bridge writes 3,968 processes";
-    Chart { title, x_title: "poll interval, ms", y_title: "ns", is_logarithmic: true, lines }.svg()
+    Chart { title, x_title: "poll interval, ms", y_unit: "ns", is_logarithmic: true, lines }.svg()
 }

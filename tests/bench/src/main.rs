@@ -6,6 +6,7 @@ mod charts;
 mod counters;
 mod instructions;
 mod lookup;
+mod machine;
 mod measure;
 mod process;
 mod report;
@@ -84,6 +85,9 @@ enum Helper {
         #[arg(long)]
         record: bool,
     },
+    /// Publishes the mock source in a size that no flag asks for, until SIGTERM
+    #[command(hide = true)]
+    PublishMock { pin_dir: PathBuf, gpus: u32, processes: u32, interval_us: u64 },
     /// Turns a pure part so many times
     #[command(hide = true)]
     Turn { part: instructions::Part, times: u32 },
@@ -103,6 +107,9 @@ fn run(args: &Args) -> Result<()> {
     match &args.helper {
         Some(Helper::LoadLibrary { library }) => return print(&format!("{}\n", measure::load_library(library)?)),
         Some(Helper::Instructions { record }) => return instructions::check(*record, print),
+        Some(Helper::PublishMock { pin_dir, gpus, processes, interval_us }) => {
+            return machine::publish_mock(pin_dir, Duration::from_micros(*interval_us), *gpus, *processes);
+        }
         Some(Helper::Turn { part, times }) => return instructions::turn(*part, *times),
         None => {}
     }

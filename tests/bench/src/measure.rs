@@ -103,7 +103,7 @@ pub(crate) fn measure(program: &Path, case: &Case, patience: &Patience) -> Resul
     let library_kib = subject.library().map_or(Ok(0), |library| library_memory(&library.path()))?;
     let machine = match case.source {
         Source::Simulated(machine) => Some(machine),
-        Source::Mock => None,
+        Source::Mock | Source::LargeMock(..) | Source::Amd { .. } => None,
     };
     if machine.is_some_and(|machine| machine.one_hangs) {
         subject.hang_one()?;

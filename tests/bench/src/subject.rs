@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use drm_sim::Tree;
 use map_reader::{Map, Reader};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
@@ -16,7 +17,7 @@ use nvml_sim::scenario::Scenario;
 use tempfile::TempDir;
 
 use crate::case::{Case, Source};
-use crate::process;
+use crate::{machine, process};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -28,6 +29,7 @@ pub(crate) struct Subject {
     sampler: Option<u32>,
     pins: Pins,
     library: Option<Library>,
+    amd: Option<Tree>,
     log: PathBuf,
     pub(crate) reader: Reader,
     /// From before it was executed to when its first round could be read.
@@ -47,7 +49,7 @@ impl Subject {
     pub(crate) fn start(program: &Path, case: &Case) -> Result<Self> {
         let pins = Pins::mount()?;
         let library = match case.source {
-            Source::Mock => None,
+            Source::Mock | Source::LargeMock(..) | Source::Amd { .. } => None,
             Source::Simulated(machine) => {
                 let folder = TempDir::with_prefix("bench-library-").context("cannot make a temporary folder")?;
                 let installed = library::install(folder.path(), &[]).context("cannot install the simulated library")?;
@@ -58,23 +60,42 @@ impl Subject {
                 Some(Library { installed, scenario, _folder: folder })
             }
         };
+        let amd = match case.source {
+            Source::Amd { cards, processes, files } => Some(machine::amd(cards, processes, files)),
+            _ => None,
+        };
         let log = pins.folder.path().with_extension("log");
         let stderr = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
         let mut command = Command::new(program);
-        command.arg("--pin-dir").arg(pins.folder.path()).arg(format!("--poll-interval={}us", case.interval.as_micros()));
-        match &library {
-            None => command.arg("--mode=mock"),
-            Some(library) => command.arg("--mode=real").arg("--nvml-library-path").arg(library.installed.path()),
-        };
+        if let Source::LargeMock(gpus, processes) = case.source {
+            let own = std::env::current_exe().context("cannot tell where this program lies")?;
+            command = Command::new(own);
+            command.arg("publish-mock").arg(pins.folder.path()).args([gpus, processes].map(|number| number.to_string()));
+            command.arg(case.interval.as_micros().to_string());
+        } else {
+            command.arg("--pin-dir").arg(pins.folder.path()).arg(format!("--poll-interval={}us", case.interval.as_micros()));
+        }
+        match (&library, &amd) {
+            (Some(library), _) => {
+                command.args(["--mode=real", "--source=nvml", "--nvml-library-path"]).arg(library.installed.path());
+            }
+            (None, Some(tree)) => {
+                command.args(["--mode=real", "--source=drm", "--drm-root"]).arg(tree.root());
+            }
+            (None, None) if case.source == Source::Mock => {
+                command.arg("--mode=mock");
+            }
+            (None, None) => {}
+        }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         let begun = Instant::now();
         let mut daemon = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let published = wait_until_published(&mut daemon, pins.folder.path());
         let started_in = begun.elapsed();
         let reader = Reader::open(pins.folder.path());
-        let mut subject = Self { daemon, sampler: None, pins, library, log, reader, started_in };
+        let mut subject = Self { daemon, sampler: None, pins, library, amd, log, reader, started_in };
         published.with_context(|| subject.last_words())?;
-        if subject.library.is_some() {
+        if subject.library.is_some() || subject.amd.is_some() {
             subject.sampler = process::children(subject.pid())?.first().copied();
         }
         Ok(subject)
