@@ -5,45 +5,25 @@
 mod common;
 
 use std::{
-    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
 
 use bridge::Limits;
-use common::{INTERVAL, Script, Setup, fall_back_to, wait_for};
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use common::{INTERVAL, Script, Setup, fall_back_to, log_lines::LINES, wait_for};
+use log::Level;
 use test_support::eventually;
 
 const PID: u32 = 4_000_001;
 const REPORT: Duration = Duration::from_millis(200);
 
-/// The lines of this process's only test.
-struct Lines(Mutex<Vec<(Level, String)>>);
-
-static LINES: Lines = Lines(Mutex::new(Vec::new()));
-
-impl Log for Lines {
-    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &Record<'_>) {
-        self.0.lock().unwrap().push((record.level(), record.args().to_string()));
-    }
-
-    fn flush(&self) {}
-}
-
-/// How many lines of this level hold `part`.
 fn count(level: Level, part: &str) -> usize {
-    LINES.0.lock().unwrap().iter().filter(|(at, line)| *at == level && line.contains(part)).count()
+    LINES.count(level, part)
 }
 
 #[test]
 fn invented_data_is_recalled_at_every_report_until_it_is_real_and_the_summary_goes_on() {
-    log::set_logger(&LINES).unwrap();
-    log::set_max_level(LevelFilter::Info);
+    LINES.collect();
     let (real, invented) = (Script::new(1), Script::new(2));
     real.change(|state| state.closed = Some("no driver today"));
     // Tried in the background all the time.
@@ -63,9 +43,9 @@ fn invented_data_is_recalled_at_every_report_until_it_is_real_and_the_summary_go
     eventually("two more summaries", || (count(Level::Info, "rounds, ") >= summaries + 2).then_some(()));
     assert_eq!(count(Level::Warn, "still invented"), reminders, "said of real data");
     // Nothing else in steady state.
-    let before = LINES.0.lock().unwrap().len();
+    let before = LINES.all().len();
     thread::sleep(REPORT * 2);
-    let lines = LINES.0.lock().unwrap()[before..].to_vec();
+    let lines = LINES.all()[before..].to_vec();
     assert!(lines.iter().all(|(_, line)| line.contains("rounds, ")), "{lines:?}");
     running.stop().1.unwrap();
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub, reason = "shared by test binaries that use parts of it")]
 
+pub mod log_lines;
+
 use std::{
     os::fd::BorrowedFd,
     sync::{Arc, Condvar, Mutex, MutexGuard},
