@@ -18,6 +18,8 @@ use crate::privileges;
 
 /// `PROC_PID_INIT_INO` of the kernel: the inode of the PID namespace that the machine started with.
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+/// `PROC_USER_INIT_INO`, the same for user namespaces.
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A line for the log when this process does not see the machine's own process ids.
 pub(crate) fn pid_namespace_warning() -> Option<String> {
@@ -32,11 +34,33 @@ pub(crate) fn pid_namespace_warning() -> Option<String> {
 /// What is to be mended so that the maps in `pin_dir` can be had.
 pub(crate) fn remedy(error: &BridgeError, pin_dir: &Path) -> Option<String> {
     match error {
-        BridgeError::Maps(
-            PublishError::NotPermitted { .. } | PublishError::Map { .. } | PublishError::Pin { .. } | PublishError::Directory { .. },
-        ) => obstacle_to_maps(pin_dir, privileges::may_use_bpf()),
+        BridgeError::Maps(PublishError::NotPermitted { .. }) => {
+            obstacle_to_maps(pin_dir, privileges::may_use_bpf()).or_else(|| obstacle_to_bpf(Path::new("/proc/self")))
+        }
+        BridgeError::Maps(PublishError::Map { .. } | PublishError::Pin { .. } | PublishError::Directory { .. }) => {
+            obstacle_to_maps(pin_dir, privileges::may_use_bpf())
+        }
         _ => None,
     }
+}
+
+/// What refuses the bpf system call to a process that has the capability, by what `/proc/PID` tells of it.
+fn obstacle_to_bpf(process: &Path) -> Option<String> {
+    let namespace = fs::metadata(process.join("ns/user")).ok()?;
+    if namespace.st_ino() != INITIAL_USER_NAMESPACE {
+        return Some(
+            "the capability is worth nothing to bpf in a user namespace: run it in the machine's own (no rootless container, hostUsers: true)"
+                .to_owned(),
+        );
+    }
+    // 2 is SECCOMP_MODE_FILTER.
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let filtered = status.lines().filter_map(|line| line.strip_prefix("Seccomp:")).any(|mode| mode.trim() == "2");
+    filtered.then(|| {
+        "the capability is there, and a seccomp filter is in force, which seems to refuse bpf (in a container: seccomp=unconfined, or \
+         seccompProfile: {type: Unconfined}; in a unit: SystemCallFilter=bpf; older runtimes allow it together with CAP_SYS_ADMIN)"
+            .to_owned()
+    })
 }
 
 fn obstacle_to_maps(pin_dir: &Path, may_use_bpf: bool) -> Option<String> {
@@ -44,7 +68,8 @@ fn obstacle_to_maps(pin_dir: &Path, may_use_bpf: bool) -> Option<String> {
     let at = pin_dir.ancestors().map(|path| if path.as_os_str().is_empty() { here } else { path }).find(|path| path.exists())?;
     if statvfs(at).is_ok_and(|file_system| file_system.flags().contains(FsFlags::ST_RDONLY)) {
         return Some(format!(
-            "{} is mounted read-only (systemd's ProtectKernelTunables does that unless ReadWritePaths={} is set; in a container: mount it writable)",
+            "{} is mounted read-only (systemd's ProtectKernelTunables=yes does that whatever ReadWritePaths= says: use ReadOnlyPaths=/sys with \
+             ReadWritePaths={}; in a container: mount it writable)",
             at.display(),
             at.display(),
         ));
@@ -166,6 +191,21 @@ mod tests {
         for told in told {
             assert!(told.as_ref().is_some_and(|text| text.contains("read-only") && text.contains("ReadWritePaths=")), "{told:?}");
         }
+    }
+
+    #[test]
+    fn what_refuses_bpf_is_told_by_the_process() {
+        let machine = Machine::new();
+        let tell = |status: &str| {
+            fs::write(machine.path("status"), status).unwrap();
+            obstacle_to_bpf(machine.0.path()).unwrap_or_default()
+        };
+        fs::write(machine.path("ns/user"), "").unwrap();
+        assert!(tell("Seccomp:\t2\n").contains("in a user namespace"));
+        fs::remove_file(machine.path("ns/user")).unwrap();
+        std::os::unix::fs::symlink("/proc/self/ns/user", machine.path("ns/user")).unwrap();
+        assert!(tell("Name:\tbridge\nSeccomp:\t2\nSeccomp_filters:\t1\n").contains("a seccomp filter is in force"));
+        assert_eq!(tell("Seccomp:\t0\nSeccomp_filters:\t0\n"), "");
     }
 
     #[test]
