@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use test_support::{WAIT, until};
 
 use crate::artifacts::{IMAGE, output, succeed};
@@ -15,6 +16,22 @@ pub fn podman() -> Command {
     let mut podman = Command::new("podman");
     podman.args(["--runtime", "runc", "--cgroup-manager", "cgroupfs"]);
     podman
+}
+
+/// The files of the image.
+///
+/// # Panics
+/// When they cannot be had.
+#[must_use]
+#[track_caller]
+pub fn unpacked() -> TempDir {
+    let folder = TempDir::new().unwrap_or_else(|error| panic!("a temporary folder: {error}"));
+    let script = format!(
+        "c=$(buildah from --pull-never {IMAGE}) && m=$(buildah mount $c) && cp -a \"$m\"/. {} && buildah umount $c >/dev/null && buildah rm $c >/dev/null",
+        folder.path().display()
+    );
+    succeed(Command::new("sh").args(["-c", &script]));
+    folder
 }
 
 /// A container that runs; removed at the end.

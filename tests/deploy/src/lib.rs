@@ -6,7 +6,10 @@
 
 pub mod artifacts;
 pub mod container;
+pub mod docker;
+pub mod machine;
 pub mod manual;
+pub mod page;
 pub mod root;
 
 /// The flags of `bridge-dump`: the program keeps their definition to itself, and one definition there must be.

@@ -18,13 +18,13 @@ pub struct Root {
 }
 
 impl Root {
-    /// With `/proc`, and with these pins at `/sys/fs/bpf`.
+    /// The system's files alone.
     ///
     /// # Panics
     /// Without the privilege to mount.
     #[must_use]
     #[track_caller]
-    pub fn with(pins: &Bpffs) -> Self {
+    pub fn bare() -> Self {
         let system = tool("bullseye");
         let folder = TempDir::with_prefix("clean-system-").unwrap_or_else(|error| panic!("a temporary folder: {error}"));
         let mut root = Self { folder, mounted: Vec::new() };
@@ -34,6 +34,17 @@ impl Root {
         let [upper, work] = ["upper", "work"].map(|name| root.folder.path().join(name));
         let options = format!("lowerdir={},upperdir={},workdir={}", system.display(), upper.display(), work.display());
         root.mount("overlay", "", Some("overlay"), MsFlags::empty(), Some(&options));
+        root
+    }
+
+    /// With `/proc`, and with these pins at `/sys/fs/bpf`.
+    ///
+    /// # Panics
+    /// Without the privilege to mount.
+    #[must_use]
+    #[track_caller]
+    pub fn with(pins: &Bpffs) -> Self {
+        let mut root = Self::bare();
         root.mount("proc", "proc", Some("proc"), MsFlags::empty(), None);
         let bpf = root.path().join("sys/fs/bpf");
         fs::create_dir_all(&bpf).unwrap_or_else(|error| panic!("{}: {error}", bpf.display()));
@@ -60,6 +71,7 @@ impl Root {
     /// When that is not possible.
     #[track_caller]
     pub fn put(&self, from: &Path, to: &str) {
+        let to = to.trim_start_matches('/');
         fs::copy(from, self.path().join(to)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
     }
 

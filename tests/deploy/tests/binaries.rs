@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use deploy::artifacts::{ARCHITECTURES, PROGRAMS, dist, fail, succeed};
+use deploy::artifacts::{ARCHITECTURES, PROGRAMS, crates_in, dist, fail, source, succeed};
 use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
@@ -91,8 +91,28 @@ fn they_are_stripped_and_have_a_build_id() {
 }
 
 #[test]
+fn they_list_the_crates_that_are_in_them() {
+    let lock = fs::read_to_string(source("Cargo.lock")).unwrap();
+    let library = |program: &str| if program == "bridge-dump" { "ratatui" } else { "telemetry-nvml" };
+    for architecture in ARCHITECTURES {
+        for program in PROGRAMS {
+            let path = dist(Path::new(architecture).join(program));
+            let list = crates_in(&path);
+            for package in &list {
+                let locked = format!("[[package]]\nname = {}\nversion = {}\n", package["name"], package["version"]);
+                assert!(lock.contains(&locked), "{}: {locked}", path.display());
+            }
+            for name in ["map-reader", "gpu-types", "libbpf-sys", "clap", library(program)] {
+                assert!(list.iter().any(|package| package["name"] == name), "{}: no {name}", path.display());
+            }
+            assert!(list.iter().all(|package| package["name"] != "nvml-sim"), "{}: what is for tests only", path.display());
+        }
+    }
+}
+
+#[test]
 fn no_path_of_the_machine_that_built_them_is_in_them() {
-    let here = deploy::artifacts::source("Cargo.toml");
+    let here = source("Cargo.toml");
     let home = std::env::var("HOME").unwrap();
     for_each_binary(|path, file| {
         for trace in [here.parent().unwrap().to_str().unwrap(), &format!("{home}/.cargo")] {

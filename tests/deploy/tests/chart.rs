@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bridge_cli::args::{Args, Mode, Request};
-use deploy::artifacts::{fail, output, program, source, succeed, tool};
+use deploy::artifacts::{debug_program, fail, output, source, succeed, tool};
+use deploy::page;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -50,7 +51,7 @@ fn renderings() -> Vec<(String, String)> {
 fn parsed(manifests: &str) -> Vec<Value> {
     const TO_JSON: &str = "import json, sys, yaml; print(json.dumps([m for m in yaml.safe_load_all(sys.stdin) if m]))";
     let mut python =
-        Command::new(tool("kubernetes/bin/python")).args(["-c", TO_JSON]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Command::new(tool("judges/bin/python")).args(["-c", TO_JSON]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     python.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
     let json = python.wait_with_output().unwrap();
     assert!(json.status.success());
@@ -78,7 +79,7 @@ fn parse(arguments: &[String]) -> Args {
 }
 
 fn validate(files: &[PathBuf], version: &str) -> Command {
-    let mut validate = Command::new(tool("kubernetes/bin/kubernetes-validate"));
+    let mut validate = Command::new(tool("judges/bin/kubernetes-validate"));
     validate.args(["--strict", "--kubernetes-version", version]).args(files);
     validate
 }
@@ -118,6 +119,12 @@ fn the_judge_of_manifests_finds_a_wrong_one() {
 }
 
 #[test]
+fn the_plain_manifests_are_what_the_chart_renders() {
+    let mut xtask = Command::new(env!("CARGO"));
+    succeed(xtask.args(["run", "--quiet", "--package", "xtask", "--", "deploy", "manifests", "--check"]));
+}
+
+#[test]
 fn the_program_takes_the_rendered_arguments() {
     for (name, manifests) in renderings() {
         let daemon_set = daemon_set(&manifests);
@@ -126,8 +133,8 @@ fn the_program_takes_the_rendered_arguments() {
         let args = parse(&arguments);
         assert!(args.mode == Mode::Mock || args.idle_if_no_gpu, "{name}: a node without a GPU must stay green");
 
-        // The delivered program, not only the parser that the tests are linked with.
-        let mut help = Command::new(program("gpu-ebpf-bridge"));
+        // The program, not only the parser that the tests are linked with.
+        let mut help = Command::new(debug_program("gpu-ebpf-bridge"));
         assert!(succeed(help.args(&arguments).arg("--version")).starts_with("gpu-ebpf-bridge "), "{name}");
 
         for probe in ["readinessProbe", "livenessProbe"] {
@@ -201,6 +208,32 @@ fn each_access_mode_gets_what_it_needs_and_no_more() {
 }
 
 #[test]
+fn sources_are_asked_for_and_get_the_capabilities_that_they_take() {
+    let of = |settings: &[&str]| {
+        let mut template = template();
+        for setting in settings {
+            template.args(["--set", setting]);
+        }
+        let container = container(&daemon_set(&succeed(&mut template))).clone();
+        let source = strings(&container["args"]).into_iter().find(|flag| flag.starts_with("--source"));
+        (
+            source,
+            container["securityContext"]["capabilities"]["add"]
+                .as_array()
+                .map(|_| strings(&container["securityContext"]["capabilities"]["add"])),
+        )
+    };
+    let some = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+    assert_eq!(of(&[]), (None, some(&["BPF", "SYS_RESOURCE"])));
+    assert_eq!(of(&["sources={nvml,drm}"]), (Some("--source=nvml,drm".into()), some(&["BPF", "SYS_RESOURCE"])));
+    let all = some(&["BPF", "SYS_RESOURCE", "SYS_PTRACE", "DAC_READ_SEARCH"]);
+    assert_eq!(of(&["processesOfOtherVendors=true"]), (None, all.clone()));
+    assert_eq!(of(&["sources={drm}", "processesOfOtherVendors=true"]), (Some("--source=drm".into()), all));
+    // It is privileged as it is.
+    assert_eq!(of(&["accessMode=hostpath", "processesOfOtherVendors=true"]), (None, None));
+}
+
+#[test]
 fn wrong_values_are_refused_with_the_reason() {
     for file in values("bad") {
         let text = fs::read_to_string(&file).unwrap();
@@ -208,6 +241,15 @@ fn wrong_values_are_refused_with_the_reason() {
         let said = fail(template().arg("--values").arg(&file));
         assert!(said.contains(reason), "{}: {said}", file.display());
     }
+}
+
+#[test]
+fn the_pages_installation_is_one() {
+    let [line] = page::commands_like("helm install", 1).try_into().unwrap();
+    let words = line.replace("deploy/chart", &format!("{}/chart", source("deploy").display()));
+    let mut words = words.split(' ').skip(2);
+    let said = succeed(helm("install").args(&mut words).arg("--dry-run=client"));
+    assert!(said.contains("image: \"REGISTRY/gpu-ebpf-bridge:"), "{said}");
 }
 
 #[test]

@@ -4,48 +4,34 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use deploy::artifacts::{ARCHITECTURES, PROGRAMS, dist, output, source, succeed};
+use deploy::artifacts::{ARCHITECTURES, NEXT_VERSION, PROGRAMS, VERSION, deb, output, rpm, source, succeed, tarball};
 use deploy::root::Root;
 use map_reader::Reader;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_support::{Bpffs, WAIT, until};
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// What every package installs.
-const FILES: [&str; 13] = [
+const FILES: [&str; 15] = [
     "/etc/default/gpu-ebpf-bridge",
     "/usr/bin/bridge-dump",
     "/usr/bin/gpu-ebpf-bridge",
     "/usr/include/gadget/gpu_bridge_maps.h",
     "/usr/include/gadget/gpu_types.h",
     "/usr/lib/gpu-ebpf-bridge/after-stop",
+    "/usr/lib/gpu-ebpf-bridge/processes-of-other-vendors.conf",
     "/usr/lib/systemd/system/gpu-ebpf-bridge.service",
     "/usr/share/bash-completion/completions/gpu-ebpf-bridge",
     "/usr/share/doc/gpu-ebpf-bridge/LICENSE",
     "/usr/share/doc/gpu-ebpf-bridge/README.md",
     "/usr/share/doc/gpu-ebpf-bridge/docs/contract.md",
+    "/usr/share/doc/gpu-ebpf-bridge/sbom.cdx.json",
     "/usr/share/man/man8/bridge-dump.8.gz",
     "/usr/share/man/man8/gpu-ebpf-bridge.8.gz",
 ];
-
-fn deb(version: &str, architecture: &str) -> PathBuf {
-    let folder = if version == VERSION { "packages" } else { "upgrade" };
-    let architecture = if architecture == "aarch64" { "arm64" } else { "amd64" };
-    dist(Path::new(folder).join(format!("gpu-ebpf-bridge_{version}_{architecture}.deb")))
-}
-
-fn rpm(architecture: &str) -> PathBuf {
-    dist(format!("packages/{architecture}/gpu-ebpf-bridge-{VERSION}-1.{architecture}.rpm"))
-}
-
-fn tarball(architecture: &str) -> PathBuf {
-    dist(format!("packages/gpu-ebpf-bridge-{VERSION}-{architecture}.tar.gz"))
-}
 
 #[track_caller]
 fn check_files(package: &Path, list: &str) {
@@ -64,7 +50,7 @@ fn every_package_has_all_files() {
             list.lines().filter_map(|line| Some(format!("{}\n", line.split_whitespace().nth(5)?.trim_start_matches('.')))).collect();
         check_files(&package, &list);
 
-        let package = rpm(architecture);
+        let package = rpm(VERSION, architecture);
         check_files(&package, &succeed(Command::new("rpm").args(["--query", "--list", "--package"]).arg(&package)));
 
         let package = tarball(architecture);
@@ -78,13 +64,24 @@ fn packages_ask_for_no_more_than_the_c_library() {
     for architecture in ARCHITECTURES {
         let control = succeed(Command::new("dpkg-deb").arg("--field").arg(deb(VERSION, architecture)));
         assert!(control.contains("\nDepends: libc6 (>= 2.28)\n"), "{control}");
-        let requires = succeed(Command::new("rpm").args(["--query", "--requires", "--package"]).arg(rpm(architecture)));
+        let requires = succeed(Command::new("rpm").args(["--query", "--requires", "--package"]).arg(rpm(VERSION, architecture)));
         let strangers: Vec<_> = requires
             .lines()
             .filter(|line| !line.starts_with("rpmlib(") && !line.starts_with("glibc >= 2.28") && *line != "/bin/sh")
             .filter(|line| !line.starts_with("config("))
             .collect();
         assert!(strangers.is_empty(), "{requires}");
+    }
+}
+
+#[test]
+fn nobody_is_named_who_did_not_build_them() {
+    for architecture in ARCHITECTURES {
+        let deb = succeed(Command::new("dpkg-deb").arg("--field").arg(deb(VERSION, architecture)).arg("Maintainer"));
+        let rpm = succeed(Command::new("rpm").args(["--query", "--queryformat=%{PACKAGER}", "--package"]).arg(rpm(VERSION, architecture)));
+        assert_eq!(deb.trim(), rpm);
+        // A domain that never is anybody's (RFC 2606).
+        assert!(rpm.ends_with(".invalid>"), "{rpm}");
     }
 }
 
@@ -98,7 +95,7 @@ fn lintian_finds_no_error() {
 #[test]
 fn rpmlint_finds_no_error() {
     for architecture in ARCHITECTURES {
-        let judged = output(Command::new("rpmlint").arg("--config").arg(source("deploy/rpm/rpmlint.toml")).arg(rpm(architecture)));
+        let judged = output(Command::new("rpmlint").arg("--config").arg(source("deploy/rpm/rpmlint.toml")).arg(rpm(VERSION, architecture)));
         let said = String::from_utf8_lossy(&judged.stdout);
         assert!(said.contains(" 0 errors"), "{said}{}", String::from_utf8_lossy(&judged.stderr));
     }
@@ -157,8 +154,7 @@ fn wait_for_round_after(pins: &Bpffs, boottime_ns: u64) -> u64 {
 fn the_deb_is_installed_upgraded_over_a_running_bridge_and_purged_in_an_old_system() {
     let pins = Bpffs::mount();
     let root = Root::with(&pins);
-    let next = "99.0.0";
-    for version in [VERSION, next] {
+    for version in [VERSION, NEXT_VERSION] {
         root.put(&deb(version, std::env::consts::ARCH), &format!("{version}.deb"));
     }
     let dpkg = |arguments: &[&str]| succeed(&mut root.command(&[&["dpkg"], arguments].concat()));
@@ -182,8 +178,8 @@ fn the_deb_is_installed_upgraded_over_a_running_bridge_and_purged_in_an_old_syst
 
     let settings = root.path().join("etc/default/gpu-ebpf-bridge");
     fs::write(&settings, "GPU_EBPF_BRIDGE_FLAGS=--log-level=debug\n").unwrap();
-    dpkg(&["--install", "--force-confold", &format!("/{next}.deb")]);
-    assert_eq!(version_of("Version"), next);
+    dpkg(&["--install", "--force-confold", &format!("/{NEXT_VERSION}.deb")]);
+    assert_eq!(version_of("Version"), NEXT_VERSION);
     assert!(fs::read_to_string(&settings).unwrap().contains("debug"), "an upgrade must leave settings alone");
     let after = wait_for_round_after(&pins, before);
     wait_for_round_after(&pins, after);

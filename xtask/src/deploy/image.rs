@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{VERSION, binaries, dist, fresh, put, revision, write};
+use super::{VERSION, binaries, dist, fresh, put, revision, sbom, write};
 use crate::say::say;
 use crate::shell::{self, find, succeeds};
 
@@ -70,30 +70,29 @@ fn engine() -> Result<&'static str> {
     }
 }
 
-/// The build context: `system` is what a program needs of a system, `bridge` what is ours.
+/// The build context: a root folder with the bridge, and with what a program needs of a system.
 fn prepare(context: &Path, programs: &Path, with_system: bool) -> Result<()> {
     fresh(context)?;
-    let system = context.join("system");
-    if with_system {
-        prepare_system(&system, programs)?;
-    } else {
-        fresh(&system)?;
-    }
-    let bridge = context.join("bridge");
+    let root = context.join("root");
+    let besides = if with_system { prepare_system(&root, programs)? } else { Vec::new() };
     for program in binaries::PROGRAMS {
-        put(&programs.join(program), &bridge.join("usr/bin").join(program), 0o755)?;
+        put(&programs.join(program), &root.join("usr/bin").join(program), 0o755)?;
     }
-    put(Path::new("LICENSE"), &bridge.join("usr/share/doc/gpu-ebpf-bridge/LICENSE"), 0o644)
+    sbom::write_for(programs, std::env::consts::ARCH, besides, &root.join(sbom::INSTALLED))?;
+    put(Path::new("LICENSE"), &root.join("usr/share/doc/gpu-ebpf-bridge/LICENSE"), 0o644)
 }
 
-fn prepare_system(system: &Path, programs: &Path) -> Result<()> {
-    for (file, libraries) in libraries(&programs.join("gpu-ebpf-bridge"))? {
-        put(&file, &system.join(libraries.strip_prefix("/")?), 0o755)?;
+/// Gives the packages that it takes files from.
+fn prepare_system(system: &Path, programs: &Path) -> Result<Vec<sbom::Component>> {
+    let files = libraries(&programs.join("gpu-ebpf-bridge"))?;
+    for (file, to) in &files {
+        put(file, &system.join(to.strip_prefix("/")?), 0o755)?;
     }
     // By this file NVIDIA's container toolkit tells where to mount the driver's libraries: where Debian's loader looks.
     write(&system.join("etc/debian_version"), b"12.0\n", 0o644)?;
     write(&system.join("etc/passwd"), b"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n", 0o644)?;
-    write(&system.join("etc/group"), b"root:x:0:\nnogroup:x:65534:\n", 0o644)
+    write(&system.join("etc/group"), b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
+    sbom::packages_of(&files.into_iter().map(|(file, _)| file).collect::<Vec<_>>())
 }
 
 /// The loader and the libraries: those of the program, and those that NVIDIA's libraries are known to need. Each with the path that it gets.

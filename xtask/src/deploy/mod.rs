@@ -6,6 +6,8 @@ mod image;
 mod manual;
 mod needs;
 mod package;
+mod reproduce;
+mod sbom;
 mod test;
 mod tools;
 
@@ -17,6 +19,8 @@ use std::process::Command as Process;
 
 use crate::shell;
 
+pub(crate) use test::prepare_judges;
+
 /// What can be made for delivery.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -25,7 +29,7 @@ pub(crate) enum Command {
     /// The container image, with docker, podman or buildah
     Image(image::Args),
     /// A .deb, a .rpm and a tarball for each architecture: target/dist/packages/
-    Package,
+    Package(package::Args),
     /// Regenerate the man pages and shell completions in deploy/manual
     Manual {
         /// Only compare them with what is checked in
@@ -46,7 +50,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
     match command {
         Command::Binaries => binaries::run(),
         Command::Image(args) => image::run(&args),
-        Command::Package => package::run(),
+        Command::Package(args) => package::run(&args),
         Command::Manual { check } => manual::run(check),
         Command::Manifests { check } => chart::run(check),
         Command::Test => test::run(),

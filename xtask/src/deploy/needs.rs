@@ -18,7 +18,16 @@ pub(super) const BUILDING: &[Need] = &[
     Need { what: "rpmbuild", why: "makes .rpm packages", apt: &[&["rpm"]], dnf: &["rpm-build"], present: || runs(&"rpmbuild") },
 ];
 
-/// For the tests.
+/// For the tests that need nothing built for delivery.
+pub(super) const JUDGING: &[Need] = &[Need {
+    what: "systemd-analyze",
+    why: "judges the systemd unit",
+    apt: &[&["systemd"]],
+    dnf: &["systemd"],
+    present: || runs(&"systemd-analyze"),
+}];
+
+/// For the others.
 pub(super) const TESTING: &[Need] = &[
     Need {
         what: "buildah, podman and runc",
@@ -28,11 +37,18 @@ pub(super) const TESTING: &[Need] = &[
         present: || ["buildah", "podman", "runc"].iter().all(runs),
     },
     Need {
-        what: "systemd-analyze",
-        why: "judges the systemd unit",
-        apt: &[&["systemd"]],
-        dnf: &["systemd"],
-        present: || runs(&"systemd-analyze"),
+        what: "docker, with its daemon",
+        why: "builds and runs the image too",
+        apt: &[&["docker.io"]],
+        dnf: &["moby-engine"],
+        present: || ["docker", "dockerd"].iter().all(runs),
+    },
+    Need {
+        what: "systemd-nspawn, nsenter and cpio",
+        why: "boot a clean system for the service; look into an .rpm",
+        apt: &[&["systemd-container"], &["util-linux"], &["cpio"]],
+        dnf: &["systemd-container", "util-linux", "cpio"],
+        present: || ["systemd-nspawn", "nsenter", "cpio"].iter().all(runs),
     },
     Need {
         what: "debootstrap",

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::{ARCHITECTURES, VERSION, binaries, dist, fresh, manual, output, put, source_date, write};
+use super::{ARCHITECTURES, VERSION, binaries, dist, fresh, manual, output, put, sbom, source_date, write};
 use crate::say::say;
 use crate::{setup, shell};
 
 const NAME: &str = "gpu-ebpf-bridge";
 const SUMMARY: &str = "GPU telemetry in pinned BPF maps";
-const MAINTAINER: &str = "The gpu-ebpf-bridge authors <maintainers@gpu-ebpf-bridge.example>";
 /// A version above the one that is built, for the test of an upgrade.
 const NEXT_VERSION: &str = "99.0.0";
 
@@ -23,33 +22,64 @@ fn names(architecture: &str) -> (&'static str, &'static str) {
     }
 }
 
-pub(super) fn run() -> Result<()> {
+/// How the packages are to be made.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Who answers for them, as "NAME <ADDRESS>" [default: DEBFULLNAME and DEBEMAIL of the environment; else nobody]
+    #[arg(long)]
+    maintainer: Option<String>,
+}
+
+impl Args {
+    /// What the tests look at.
+    pub(super) fn for_tests() -> Self {
+        Self { maintainer: None }
+    }
+
+    /// Who builds packages for others says so; what somebody builds for themselves names no address where nobody would answer.
+    fn maintainer(&self) -> String {
+        const NOBODY: &str = "Built locally <nobody@gpu-ebpf-bridge.invalid>";
+        let named = || Some(format!("{} <{}>", std::env::var("DEBFULLNAME").ok()?, std::env::var("DEBEMAIL").ok()?));
+        self.maintainer.clone().or_else(named).unwrap_or_else(|| NOBODY.to_owned())
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
     for architecture in ARCHITECTURES {
         binaries::build(architecture)?;
     }
-    make_all()
+    make_all(args, &dist()?, &ARCHITECTURES)
 }
 
-/// Of binaries that are built already.
-pub(super) fn make_all() -> Result<()> {
+/// Of binaries that are built already, in a folder as target/dist.
+pub(super) fn make_all(args: &Args, dist: &Path, architectures: &[&str]) -> Result<()> {
     setup::ensure_all(super::needs::BUILDING)?;
-    let folder = dist()?.join("packages");
+    let maintainer = args.maintainer();
+    let folder = dist.join("packages");
     fresh(&folder)?;
-    for architecture in ARCHITECTURES {
-        let tree = dist()?.join(architecture).join("tree");
-        stage(&tree, &dist()?.join(architecture))?;
-        deb(&tree, architecture, VERSION, &folder)?;
-        rpm(&tree, architecture, &folder)?;
+    for architecture in architectures {
+        let tree = dist.join(architecture).join("tree");
+        stage(&tree, &dist.join(architecture), architecture)?;
+        deb(&tree, architecture, VERSION, &maintainer, &folder)?;
+        rpm(&tree, architecture, VERSION, &maintainer, &folder)?;
         tarball(&tree, architecture, &folder)?;
     }
-    let tree = dist()?.join(std::env::consts::ARCH).join("tree");
-    deb(&tree, std::env::consts::ARCH, NEXT_VERSION, &dist()?.join("upgrade"))?;
     say!("packages are in {}", folder.display());
     Ok(())
 }
 
+/// The next version's, of this machine's processor, for the tests of an upgrade.
+pub(super) fn make_next() -> Result<()> {
+    let (dist, architecture) = (dist()?, std::env::consts::ARCH);
+    let (tree, folder) = (dist.join(architecture).join("tree"), dist.join("upgrade"));
+    let maintainer = Args::for_tests().maintainer();
+    fresh(&folder)?;
+    deb(&tree, architecture, NEXT_VERSION, &maintainer, &folder)?;
+    rpm(&tree, architecture, NEXT_VERSION, &maintainer, &folder)
+}
+
 /// The files where they are installed.
-fn stage(tree: &Path, programs: &Path) -> Result<()> {
+fn stage(tree: &Path, programs: &Path, architecture: &str) -> Result<()> {
     fresh(tree)?;
     let install = |from: &str, to: &str, mode| put(Path::new(from), &tree.join(to), mode);
     for program in binaries::PROGRAMS {
@@ -62,6 +92,8 @@ fn stage(tree: &Path, programs: &Path) -> Result<()> {
     }
     install("deploy/systemd/gpu-ebpf-bridge.service", "usr/lib/systemd/system/gpu-ebpf-bridge.service", 0o644)?;
     install("deploy/systemd/after-stop", "usr/lib/gpu-ebpf-bridge/after-stop", 0o755)?;
+    let drop_in = "processes-of-other-vendors.conf";
+    install(&format!("deploy/systemd/{drop_in}"), &format!("usr/lib/gpu-ebpf-bridge/{drop_in}"), 0o644)?;
     install("deploy/systemd/gpu-ebpf-bridge.default", "etc/default/gpu-ebpf-bridge", 0o644)?;
     for header in ["gpu_types.h", "gpu_bridge_maps.h"] {
         install(&format!("include/gadget/{header}"), &format!("usr/include/gadget/{header}"), 0o644)?;
@@ -70,10 +102,9 @@ fn stage(tree: &Path, programs: &Path) -> Result<()> {
     compressed(Path::new("CHANGELOG.md"), &tree.join("usr/share/doc/gpu-ebpf-bridge/changelog.gz"))?;
     install("LICENSE", "usr/share/doc/gpu-ebpf-bridge/LICENSE", 0o644)?;
     install("deploy/debian/copyright", "usr/share/doc/gpu-ebpf-bridge/copyright", 0o644)?;
-    for page in fs::read_dir("docs").context("cannot list docs")? {
-        let page = page?.path();
-        let name = page.file_name().context("a page without a name")?;
-        put(&page, &tree.join("usr/share/doc/gpu-ebpf-bridge/docs").join(name), 0o644)?;
+    sbom::write_for(programs, architecture, Vec::new(), &tree.join(sbom::INSTALLED))?;
+    for page in files_of(Path::new("docs"))? {
+        put(&Path::new("docs").join(&page), &tree.join("usr/share/doc/gpu-ebpf-bridge/docs").join(&page), 0o644)?;
     }
     Ok(())
 }
@@ -83,7 +114,7 @@ fn compressed(from: &Path, to: &Path) -> Result<()> {
     write(to, &text, 0o644)
 }
 
-fn deb(tree: &Path, architecture: &str, version: &str, folder: &Path) -> Result<()> {
+fn deb(tree: &Path, architecture: &str, version: &str, maintainer: &str, folder: &Path) -> Result<()> {
     let (debian, _) = names(architecture);
     let root = tree.with_file_name("deb");
     fresh(&root)?;
@@ -99,7 +130,7 @@ fn deb(tree: &Path, architecture: &str, version: &str, folder: &Path) -> Result<
         sums.push_str(&String::from_utf8_lossy(&sum));
     }
     let control = format!(
-        "Package: {NAME}\nVersion: {version}\nArchitecture: {debian}\nMaintainer: {MAINTAINER}\nInstalled-Size: {size_kib}\n\
+        "Package: {NAME}\nVersion: {version}\nArchitecture: {debian}\nMaintainer: {maintainer}\nInstalled-Size: {size_kib}\n\
          Depends: libc6 (>= 2.28)\nSuggests: nvidia-modprobe\nSection: admin\nPriority: optional\n\
          Homepage: https://github.com/gpu-ebpf-bridge/gpu-ebpf-bridge\n\
          Description: {SUMMARY}\n\
@@ -124,7 +155,7 @@ fn deb(tree: &Path, architecture: &str, version: &str, folder: &Path) -> Result<
     )
 }
 
-fn rpm(tree: &Path, architecture: &str, folder: &Path) -> Result<()> {
+fn rpm(tree: &Path, architecture: &str, version: &str, maintainer: &str, folder: &Path) -> Result<()> {
     let (_, processor) = names(architecture);
     let top = tree.with_file_name("rpm");
     fresh(&top)?;
@@ -138,7 +169,8 @@ fn rpm(tree: &Path, architecture: &str, folder: &Path) -> Result<()> {
         define("_topdir", &fs::canonicalize(&top)?),
         define("_rpmdir", &fs::canonicalize(folder)?),
         define("staged", &fs::canonicalize(tree)?),
-        format!("bridge_version {VERSION}"),
+        format!("bridge_version {version}"),
+        format!("packager {maintainer}"),
     ] {
         rpmbuild.args(["--define", &setting]);
     }

