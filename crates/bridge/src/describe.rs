@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gpu_types::{GpuBridgeDevice, GpuBridgeState};
-use telemetry::Now;
+use telemetry::{Identity, Now};
 
 use crate::{
     records::{News, Part, is_held, metrics_present},
@@ -29,9 +29,16 @@ impl Listed<'_> {
     }
 
     /// Its devices with the indices that they are published under.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = (u32, &telemetry::Identity)> {
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (u32, &Identity)> {
         self.opened.devices.iter().map(|device| (self.first_index.saturating_add(device.index), device))
     }
+}
+
+/// Name, UUID and PCI address, as far as they are known.
+pub(crate) fn in_words(identity: &Identity) -> String {
+    let parts = [identity.name.as_str(), identity.uuid.as_str(), identity.pci_bus_id.as_str()];
+    let known: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    known.join(" ")
 }
 
 /// Puts down which device is which. A source that is gone keeps its indices, and its devices are lost.
@@ -105,7 +112,7 @@ fn floor_char_boundary(value: &str, limit: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use telemetry::{Identity, SourceInfo};
+    use telemetry::SourceInfo;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use map_publisher::cpu;
-use telemetry::OpenError;
+use telemetry::{Identity, OpenError};
 
 use crate::{
     SamplerError,
@@ -54,7 +54,7 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 enum State {
     Closed,
-    Opening { sampler: Box<dyn Sampler>, since: Instant },
+    Opening { sampler: Box<dyn Sampler>, since: Instant, is_said_to_be_slow: bool },
     Open { sampler: Box<dyn Sampler>, since: Instant },
 }
 
@@ -74,6 +74,8 @@ pub(crate) enum Heard {
     Nothing,
     Opened(Opened),
     NotOpened(OpenError),
+    /// One of its devices is found to be another than was said.
+    Identified(Identity),
     /// Whether it has news.
     Round(bool),
     /// The driver under it is gone.
@@ -179,6 +181,19 @@ impl Feed {
         }
     }
 
+    /// Says once that an opening takes its time: a driver that hangs says nothing itself.
+    pub(crate) fn note_slow_opening(&mut self, limits: &Limits, now: Instant) {
+        let State::Opening { since, is_said_to_be_slow, .. } = &mut self.state else { return };
+        if now.saturating_duration_since(*since) >= limits.slow_open && !mem::replace(is_said_to_be_slow, true) {
+            log::warn!(
+                "{} has been opening for more than {:?} and does not answer yet; it is given up after {:?}",
+                self.source.name,
+                limits.slow_open,
+                limits.open
+            );
+        }
+    }
+
     /// Time in which this process did not run is no time in which the source did not answer.
     pub(crate) fn note_pause(&mut self, pause: Duration, now: Instant) {
         self.last_news = (self.last_news + pause).min(now);
@@ -194,22 +209,22 @@ impl Feed {
             return Err(NotStarted::Missing(what));
         }
         let sampler = launch(&mut self.source, bound).map_err(NotStarted::Failed)?;
-        self.state = State::Opening { sampler, since: Instant::now() };
+        self.state = State::Opening { sampler, since: Instant::now(), is_said_to_be_slow: false };
         Ok(())
     }
 
     pub(crate) fn hear(&mut self) -> Heard {
         match mem::replace(&mut self.state, State::Closed) {
             State::Closed => Heard::Nothing,
-            State::Opening { mut sampler, since } => match sampler.receive() {
+            State::Opening { mut sampler, since, is_said_to_be_slow } => match sampler.receive() {
                 Ok(Event::Opened(opened)) => {
                     self.state = State::Open { sampler, since: Instant::now() };
                     Heard::Opened(opened)
                 }
                 Ok(Event::OpenFailed(error)) => Heard::NotOpened(error),
                 Ok(Event::SourceGone(what)) => Heard::NotOpened(OpenError::Failed(what)),
-                Ok(Event::Nothing | Event::Round) => {
-                    self.state = State::Opening { sampler, since };
+                Ok(Event::Nothing | Event::Round | Event::Identified(_)) => {
+                    self.state = State::Opening { sampler, since, is_said_to_be_slow };
                     Heard::Nothing
                 }
                 Err(error) => Heard::NotOpened(OpenError::Failed(chain(&error))),
@@ -217,6 +232,7 @@ impl Feed {
             State::Open { mut sampler, since } => {
                 let heard = match sampler.receive() {
                     Ok(Event::Round) => Heard::Round(sampler.round().has_news),
+                    Ok(Event::Identified(identity)) => Heard::Identified(identity),
                     Ok(Event::SourceGone(what)) => Heard::Gone(what),
                     Ok(Event::Nothing | Event::Opened(_) | Event::OpenFailed(_)) => Heard::Nothing,
                     Err(error) => Heard::Died(error),
@@ -236,6 +252,14 @@ impl Feed {
         self.first_failure = None;
         self.last_news = Instant::now();
         self.tally.reopened();
+    }
+
+    /// One of its devices is found to be this one.
+    pub(crate) fn has_identified(&mut self, identity: Identity) {
+        let devices = self.opened.iter_mut().flat_map(|opened| &mut opened.devices);
+        if let Some(device) = devices.into_iter().find(|device| device.index == identity.index) {
+            *device = identity;
+        }
     }
 
     /// Devices of its have answered; `published`: and what they said could be written.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use telemetry::{Answer, Device, DeviceError};
+use telemetry::{Answer, Device, DeviceError, Identity};
 
 use crate::{cadence::Cadence, clock::Clock, sampler::DeviceReading};
 
@@ -15,6 +15,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Lane {
     device: Box<dyn Device>,
+    /// Who the device is, as it was last told.
+    identity: Identity,
     cadence: Cadence,
     current: DeviceReading,
     epoch: Instant,
@@ -46,6 +48,7 @@ impl Lane {
         let cadence = Cadence::new(device.probes().len(), poll_interval, rationed);
         let current = DeviceReading { index: device.identity().index, ..DeviceReading::default() };
         Self {
+            identity: device.identity().clone(),
             device,
             cadence,
             current,
@@ -59,6 +62,15 @@ impl Lane {
 
     pub(crate) fn current(&self) -> &DeviceReading {
         &self.current
+    }
+
+    /// Who the device is, when that is not what was told before: one that could not be reached, or slept, when its source was opened.
+    pub(crate) fn news_of_identity(&mut self) -> Option<Identity> {
+        let identity = self.device.identity();
+        (*identity != self.identity).then(|| {
+            self.identity = identity.clone();
+            self.identity.clone()
+        })
     }
 
     /// How long its device waited for its turn among the source's devices in the last tick.

@@ -233,6 +233,7 @@ impl Life {
         let stuck_limit = self.limits.stuck.max(self.poll_interval.saturating_mul(20));
         for index in 0..self.feeds.len() {
             let feed = &mut self.feeds[index];
+            feed.note_slow_opening(&self.limits, now);
             if feed.open_deadline(&self.limits).is_some_and(|at| now >= at) {
                 let hanging = feed.close();
                 self.end_sampler(hanging);
@@ -320,6 +321,7 @@ impl Life {
                     Heard::Nothing => break,
                     // It may have sent a round with it.
                     Heard::Opened(opened) => self.opened(index, opened),
+                    Heard::Identified(identity) => self.identified(index, identity),
                     Heard::Round(has_news) => {
                         self.gather.deliver(index, has_news, Instant::now());
                         break;

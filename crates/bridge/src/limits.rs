@@ -16,6 +16,8 @@ pub struct Limits {
     pub most_failures: u32,
     /// A driver that initialises takes seconds; one that takes longer than this hangs.
     pub open: Duration,
+    /// After so long in opening that is said.
+    pub slow_open: Duration,
     /// A sampler none of whose devices has answered for this long, or for 20 intervals, is ended and started anew.
     pub stuck: Duration,
     /// What happened is summarised this often, and that invented data is published in place of real is said again.
@@ -23,7 +25,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1 s, 30 s, 1 min, 8 failures (with these delays after a minute and a half at the earliest), 1 min, 10 s, 10 min.
+    /// 1 s, 30 s, 1 min, 8 failures (with these delays after a minute and a half at the earliest), 1 min, 5 s, 10 s, 10 min.
     fn default() -> Self {
         Self {
             first_retry: Duration::from_secs(1),
@@ -31,6 +33,7 @@ impl Default for Limits {
             steady_after: Duration::from_secs(60),
             most_failures: 8,
             open: Duration::from_secs(60),
+            slow_open: Duration::from_secs(5),
             stuck: Duration::from_secs(10),
             report: Duration::from_secs(600),
         }

@@ -150,14 +150,7 @@ impl Outlet {
     pub(crate) fn announce(&self, source: &Listed<'_>) {
         let info = &source.opened.info;
         let library = info.library.as_ref().map(|library| format!(" from {library}")).unwrap_or_default();
-        let described: Vec<_> = source
-            .devices()
-            .map(|(index, device)| {
-                let parts = [device.name.as_str(), device.uuid.as_str(), device.pci_bus_id.as_str()];
-                let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-                format!("{index} {}", parts.join(" "))
-            })
-            .collect();
+        let described: Vec<_> = source.devices().map(|(index, device)| format!("{index} {}", describe::in_words(device))).collect();
         log::info!(
             "gpu-ebpf-bridge {}: source {}{}{library}, {} devices ({}), maps in {}, every {:?}",
             self.version,

@@ -19,6 +19,7 @@ const SHORT: Limits = Limits {
     steady_after: Duration::from_secs(60),
     most_failures: 4,
     open: Duration::from_secs(60),
+    slow_open: Duration::from_secs(5),
     stuck: Duration::from_millis(1),
     report: Duration::from_secs(600),
 };

@@ -89,6 +89,25 @@ fn the_loop_is_seen_to_go_round_when_nothing_is_published() {
 }
 
 #[test]
+fn who_a_device_is_found_to_be_later_is_put_down() {
+    let script = Script::new(2);
+    let running = Running::start(&script, WhenUnavailable::Fail);
+    let reader = running.reader();
+    wait_for(&reader, &[0, 1], &[PID]);
+    let uuid = |index| reader.state().unwrap().device(index).unwrap().uuid().into_owned();
+    assert_eq!([uuid(0), uuid(1)], ["GPU-0", "GPU-1"]);
+    let rounds = reader.state().unwrap().record().rounds;
+    script.change(|state| state.tag = "FOUND");
+    eventually("both are named", || ([uuid(0), uuid(1)] == ["FOUND-0", "FOUND-1"]).then_some(()));
+    // Nothing else has changed.
+    wait_for(&reader, &[0, 1], &[PID]);
+    assert_eq!([0, 1].map(|index| device_phase(&reader, index)), [DevicePhase::Answering; 2]);
+    eventually("rounds go on", || (reader.state().unwrap().record().rounds > rounds + 5).then_some(()));
+    assert_eq!(script.opened(), 1);
+    running.stop().1.unwrap();
+}
+
+#[test]
 fn a_lost_device_is_removed_and_comes_back() {
     let script = Script::new(2);
     let running = Running::start(&script, WhenUnavailable::Fail);

@@ -25,6 +25,7 @@ const SHORT: Limits = Limits {
     steady_after: Duration::from_secs(60),
     most_failures: 4,
     open: Duration::from_secs(60),
+    slow_open: Duration::from_secs(5),
     stuck: Duration::from_secs(10),
     report: Duration::from_secs(600),
 };

@@ -44,7 +44,7 @@ pub struct SourceInfo {
 
 /// One GPU. Owned by one lane; it is never asked from two threads.
 pub trait Device: Send + fmt::Debug {
-    /// Who it is.
+    /// Who it is. What could not be asked when the source was opened may become known with a later question; the index stays.
     fn identity(&self) -> &Identity;
 
     /// The questions it can be asked. The list is fixed; a probe is named by its place in it.

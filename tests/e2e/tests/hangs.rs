@@ -213,6 +213,19 @@ fn a_driver_that_hangs_while_it_is_opened_does_not_delay_the_end_nor_keep_what_w
     assert_eq!(stamp(&reader), left);
 }
 
+#[test]
+fn a_driver_that_hangs_while_it_is_opened_is_told_long_before_it_is_given_up() {
+    let (mut sim, pins) = (machine(1), Bpffs::mount());
+    sim.set(|scenario| scenario.fault(Fault::new("nvmlInit*", Effect::Hang { spin: false, for_ever: true })));
+    let mut bridge = sim.bridge(&pins, "50ms").start();
+    let started = Instant::now();
+    bridge.wait_for_log("nvml has been opening for more than 5s and does not answer yet; it is given up after 60s");
+    assert!(started.elapsed() >= Duration::from_secs(5), "after {:?}", started.elapsed());
+    thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(bridge.count_in_log("has been opening"), 1, "{}", bridge.log());
+    assert_eq!(bridge.stop(Signal::SIGTERM).code, Some(0));
+}
+
 /// The process that the state names, once it is not the one of `gpu_meta` any more.
 fn bridge_pid(reader: &Reader, left: u64) -> u32 {
     let meta = reader.meta().unwrap();

@@ -2,10 +2,18 @@
 
 use std::time::Instant;
 
-use telemetry::OpenError;
+use telemetry::{Identity, OpenError};
 
 use super::{Life, Unavailable, picture};
-use crate::{BridgeError, SamplerError, describe::Listed, error::chain, feed::Feed, outlet::SourceKind, plan::Phase, sampler::Opened};
+use crate::{
+    BridgeError, SamplerError,
+    describe::{self, Listed},
+    error::chain,
+    feed::Feed,
+    outlet::SourceKind,
+    plan::Phase,
+    sampler::Opened,
+};
 
 impl Life {
     pub(super) fn opened(&mut self, index: usize, opened: Opened) {
@@ -23,6 +31,15 @@ impl Life {
         }
         self.list(&moved);
         self.say_who_has_no_room(&moved);
+    }
+
+    /// A device was found to be this one: the state names it, and its records stand.
+    pub(super) fn identified(&mut self, index: usize, identity: Identity) {
+        let feed = &mut self.feeds[index];
+        let place = feed.first_index.saturating_add(identity.index);
+        log::info!("device {place} is {}", describe::in_words(&identity));
+        feed.has_identified(identity);
+        self.list(&[]);
     }
 
     /// What the fallback invented goes before the first real round.

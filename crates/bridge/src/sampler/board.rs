@@ -9,6 +9,8 @@ use std::{
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use telemetry::Identity;
+
 use super::{DeviceReading, Round};
 
 /// When the ticks are: absolute deadlines on the monotonic clock, counted from 0. The first is at the epoch, whenever that is; the others are a whole
@@ -71,6 +73,9 @@ impl Schedule {
 pub(super) trait Deliver: fmt::Debug + Send + Sync {
     /// A lane is done with `tick`, which it began at `started_boottime_ns`.
     fn deliver(&self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading);
+
+    /// A lane's device is found to be this one. To be told before what it reads as such.
+    fn identified(&self, identity: Identity);
 
     /// A lane found the whole source gone.
     fn source_gone(&self, what: String);
@@ -233,6 +238,8 @@ pub(super) struct Board {
 #[derive(Debug)]
 struct State {
     collection: Collection,
+    /// Devices that were found to be others, not taken yet.
+    identified: Vec<Identity>,
     /// A round was announced and not taken yet.
     is_announced: bool,
     /// How often the descriptor was or will be written, and how many of these have been read: it is written when the lock is free again, which may be
@@ -244,7 +251,13 @@ struct State {
 impl Board {
     pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> nix::Result<Self> {
         Ok(Self {
-            state: Mutex::new(State { collection: Collection::new(schedule, devices), is_announced: false, written: 0, read: 0 }),
+            state: Mutex::new(State {
+                collection: Collection::new(schedule, devices),
+                identified: Vec::new(),
+                is_announced: false,
+                written: 0,
+                read: 0,
+            }),
             ready: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
         })
     }
@@ -255,6 +268,11 @@ impl Board {
 
     pub(super) fn gone(&self) -> Option<String> {
         self.lock().collection.gone().map(str::to_owned)
+    }
+
+    /// A device that was found to be another than was said.
+    pub(super) fn identified(&self) -> Option<Identity> {
+        self.lock().identified.pop()
     }
 
     /// When the round that is being collected must wait no longer.
@@ -299,6 +317,11 @@ impl Deliver for Board {
         let mut state = self.lock();
         let is_complete = state.collection.deliver(lane, tick, started_boottime_ns, reading);
         self.announce_if(is_complete, state);
+    }
+
+    /// Taken with the round that follows.
+    fn identified(&self, identity: Identity) {
+        self.lock().identified.push(identity);
     }
 
     fn source_gone(&self, what: String) {

@@ -95,6 +95,8 @@ pub struct ChildSampler {
     /// The pipe gave less than there was room for: it need not be asked again at once.
     drained: bool,
     round: Round,
+    /// `round` has not been told of.
+    has_round: bool,
 }
 
 impl ChildSampler {
@@ -129,6 +131,7 @@ impl ChildSampler {
             filled: 0..0,
             drained: false,
             round: Round::default(),
+            has_round: false,
         })
     }
 
@@ -197,7 +200,6 @@ impl Sampler for ChildSampler {
     }
 
     fn receive(&mut self) -> Result<Event, SamplerError> {
-        let mut has_round = false;
         self.drained = false;
         loop {
             match frame::decode(&self.buffer[self.filled.clone()], &mut self.round)? {
@@ -205,15 +207,16 @@ impl Sampler for ChildSampler {
                     self.filled.start += length;
                     match message {
                         // Only the newest round counts: one that waited in the pipe is the past.
-                        Message::Round => has_round = true,
+                        Message::Round => self.has_round = true,
                         Message::Opened(opened) => return Ok(Event::Opened(opened)),
                         Message::OpenFailed(error) => return Ok(Event::OpenFailed(error)),
+                        Message::Identified(identity) => return Ok(Event::Identified(identity)),
                         Message::SourceGone(what) => return Ok(Event::SourceGone(what)),
                     }
                 }
                 None => {
                     if !self.fill()? {
-                        return Ok(if has_round { Event::Round } else { Event::Nothing });
+                        return Ok(if std::mem::take(&mut self.has_round) { Event::Round } else { Event::Nothing });
                     }
                 }
             }

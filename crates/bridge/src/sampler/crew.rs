@@ -218,7 +218,12 @@ impl Crew {
     fn step(&self, index: usize, place: &mut Place) -> bool {
         let started_boottime_ns = self.clock.boottime_ns();
         match place.lane.step(self.clock.as_ref()) {
-            Step::Done => self.board.deliver(index, place.tick, started_boottime_ns, place.lane.current()),
+            Step::Done => {
+                if let Some(identity) = place.lane.news_of_identity() {
+                    self.board.identified(identity);
+                }
+                self.board.deliver(index, place.tick, started_boottime_ns, place.lane.current());
+            }
             Step::SourceGone(what) => {
                 self.board.source_gone(what);
                 return false;

@@ -4,7 +4,7 @@
 //! already there.
 
 use serde::{Deserialize, Serialize};
-use telemetry::{Failures, Metrics, OpenError, Process, ProcessUtilization, Stamp};
+use telemetry::{Failures, Identity, Metrics, OpenError, Process, ProcessUtilization, Stamp};
 
 use super::{DeviceReading, Opened, Round, board::Head};
 use crate::SamplerError;
@@ -17,6 +17,7 @@ const OPENED: u8 = 1;
 const OPEN_FAILED: u8 = 2;
 const ROUND: u8 = 3;
 const SOURCE_GONE: u8 = 4;
+const IDENTIFIED: u8 = 5;
 
 #[derive(Serialize, Deserialize)]
 struct OpenFailure {
@@ -155,6 +156,12 @@ impl Encoder {
         self.end()
     }
 
+    pub(super) fn identified(&mut self, identity: &Identity) -> &[u8] {
+        self.begin(IDENTIFIED);
+        self.put(identity);
+        self.end()
+    }
+
     fn begin(&mut self, kind: u8) {
         self.buffer.clear();
         self.buffer.extend_from_slice(&[0, 0, 0, 0, kind]);
@@ -183,6 +190,7 @@ pub(super) enum Message {
     Opened(Opened),
     OpenFailed(OpenError),
     Round,
+    Identified(Identity),
     SourceGone(String),
 }
 
@@ -210,6 +218,7 @@ pub(super) fn decode(bytes: &[u8], round: &mut Round) -> Result<Option<(Message,
             decode_round(&mut body, round)?;
             Message::Round
         }
+        IDENTIFIED => Message::Identified(take(&mut body)?),
         SOURCE_GONE => Message::SourceGone(take(&mut body)?),
         _ => return Err(garbled("unknown kind")),
     };

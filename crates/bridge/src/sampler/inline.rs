@@ -8,7 +8,7 @@ use std::{
 };
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use telemetry::{OpenError, TelemetrySource};
+use telemetry::{Identity, OpenError, TelemetrySource};
 
 use super::{DeviceReading, Event, Launch, Opened, Round, Sampler, board::Schedule};
 use crate::{
@@ -58,6 +58,7 @@ struct InlineSampler {
     tick: u64,
     clock: Arc<dyn Clock>,
     round: Round,
+    identified: Vec<Identity>,
     /// A sampler has a descriptor; this one's is never readable.
     never: EventFd,
 }
@@ -81,6 +82,7 @@ impl InlineSampler {
             lanes: devices.into_iter().map(|device| Lane::new(device, poll_interval, rationed)).collect(),
             schedule: Schedule { epoch, interval: poll_interval, lead },
             tick: 0,
+            identified: Vec::new(),
             clock,
             never,
         })
@@ -95,6 +97,7 @@ impl InlineSampler {
             if let Step::SourceGone(what) = lane.step(self.clock.as_ref()) {
                 return Err(what);
             }
+            self.identified.extend(lane.news_of_identity());
             if !device.copy_from(lane.current()) {
                 self.round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0);
             }
@@ -124,6 +127,9 @@ impl Sampler for InlineSampler {
             Some(Ok(opened)) => return Ok(Event::Opened(opened)),
             Some(Err(error)) => return Ok(Event::OpenFailed(error)),
             None => {}
+        }
+        if let Some(identity) = self.identified.pop() {
+            return Ok(Event::Identified(identity));
         }
         if Instant::now() < self.schedule.start(self.tick) {
             return Ok(Event::Nothing);

@@ -106,6 +106,9 @@ impl Sampler for LaneSampler {
             Some(Err(error)) => return Ok(Event::OpenFailed(error)),
             None => {}
         }
+        if let Some(identity) = self.board.identified() {
+            return Ok(Event::Identified(identity));
+        }
         let now = Instant::now();
         self.crew.attend(now);
         if !self.board.take(now, &mut self.round) {

@@ -63,6 +63,8 @@ pub enum Event {
     OpenFailed(OpenError),
     /// [`Sampler::round`] has a new round.
     Round,
+    /// The device of that index is found to be this one: when the source was opened, it could not be reached or was not to be woken.
+    Identified(Identity),
     /// The driver or library under all devices is gone; the text says what happened.
     SourceGone(String),
 }

@@ -13,6 +13,8 @@ use nix::sys::{
     timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
 };
 
+use telemetry::Identity;
+
 use super::{
     DeviceReading,
     board::{Collection, Deliver},
@@ -119,6 +121,17 @@ impl Deliver for Wire {
         }
     }
 
+    fn identified(&self, identity: Identity) {
+        let mut state = self.lock();
+        let State { encoder, pipe, failure, .. } = &mut *state;
+        if failure.is_none()
+            && let Err(error) = pipe.write_all(encoder.identified(&identity))
+        {
+            *failure = Some(error);
+            self.call();
+        }
+    }
+
     fn source_gone(&self, what: String) {
         self.lock().collection.source_gone(what);
         self.call();
@@ -206,6 +219,17 @@ mod tests {
         fixture.wire.attend(now + INTERVAL + INTERVAL / 4);
         assert!(matches!(fixture.receive(), Message::Round));
         assert_eq!(fixture.answered(), [100, 101]);
+    }
+
+    #[test]
+    fn who_a_device_is_found_to_be_is_told_before_what_it_reads() {
+        let mut fixture = Fixture::new();
+        let identity = Identity { index: 1, uuid: "GPU-1".to_owned(), ..Identity::default() };
+        fixture.wire.identified(identity.clone());
+        assert!(matches!(fixture.receive(), Message::Identified(told) if told == identity));
+        fixture.deliver(0, 0);
+        fixture.deliver(1, 0);
+        assert!(matches!(fixture.receive(), Message::Round));
     }
 
     #[test]

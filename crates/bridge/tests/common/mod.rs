@@ -231,6 +231,9 @@ impl Device for ScriptedDevice {
             self.sample = ProcessUtilization { sampled: now.stamp(), sm_pct: 10, ..ProcessUtilization::default() };
         }
         self.asked += 1;
+        if !self.identity.uuid.starts_with(state.tag) {
+            self.identity.uuid = format!("{}-{index}", state.tag);
+        }
         reading.processes.clear();
         reading.processes.extend(state.processes.iter().map(|&(pid, memory)| Process {
             pid,

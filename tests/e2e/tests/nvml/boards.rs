@@ -165,6 +165,11 @@ fn a_gpu_without_handle_at_start_holds_up_no_other_and_comes_later() {
     assert_eq!(found.temp_c, 66);
     machine.bridge.wait_for("its process", || reader.process(PID + 1).unwrap());
     machine.bridge.wait_for_log("answers again");
+    machine.bridge.wait_for("its name", || {
+        let state = reader.state().unwrap();
+        state.device(1).filter(|device| device.name().contains("L40S") && device.uuid().starts_with("GPU-")).map(|_| ())
+    });
+    machine.bridge.wait_for_log("device 1 is NVIDIA L40S GPU-");
     let log = machine.bridge.log();
     assert_eq!(log.lines().filter(|line| line.contains("does not answer") || line.contains("answers again")).count(), 2, "{log}");
 }
