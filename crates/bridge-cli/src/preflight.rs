@@ -25,8 +25,7 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 pub(crate) fn pid_namespace_warning() -> Option<String> {
     let namespace = fs::metadata("/proc/self/ns/pid").ok()?;
     (namespace.st_ino() != INITIAL_PID_NAMESPACE).then(|| {
-        "not in the host's PID namespace: consumers match the host's process ids, and neither helper_pid nor the processes that are seen from \
-         here need be those (run with the host's PID namespace: hostPID: true, or --pid=host)"
+        "not in the host's PID namespace: helper_pid in gpu_meta is not the host's (run with the host's: hostPID: true, or --pid=host)"
             .to_owned()
     })
 }

@@ -81,7 +81,7 @@ impl TelemetrySource for NvmlSource {
         if !self.warned_of_namespace && fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link != Path::new(INITIAL_PID_NAMESPACE)) {
             self.warned_of_namespace = true;
             warn!(
-                "not in the initial PID namespace: some drivers leave processes out then, or name them by other PIDs (run with the host's)"
+                "not in the initial PID namespace: some drivers leave GPU processes out then, or name them by other PIDs than consumers do"
             );
         }
         let count = library.device_count().map_err(|code| init_error(code, &path))?;
