@@ -225,18 +225,19 @@ impl Outlet {
     }
 
     fn try_publish(&mut self, parts: &[Part<'_>], now: Now) -> Result<(), PublishError> {
-        self.fill(parts, now)?;
+        self.fill(parts, now);
         self.note_left_out();
-        // The state first: whoever sees a fresh `gpu_meta` finds its devices described.
+        // State and maps are one picture. The state first: whoever sees a fresh `gpu_meta` finds its devices described.
+        self.publisher.hold_readers();
         self.note_devices(parts, now);
-        if self.phase != Phase::Publishing {
-            self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
-        }
-        if let Err(error) = self.write(now) {
+        self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
+        let written = self.write(now);
+        if written.is_err() {
             let phase = number(self.phase);
             self.publisher.set_state(|state| state.phase = phase);
-            return Err(error);
         }
+        self.publisher.release_readers();
+        written?;
         self.note_silent(parts, now);
         if self.phase != Phase::Publishing || self.publishing_changed {
             let text = std::mem::take(&mut self.publishing);
@@ -250,21 +251,20 @@ impl Outlet {
         Ok(())
     }
 
-    /// Makes records of the parts. Where the wall clock was stepped, consumers are told of that first.
-    fn fill(&mut self, parts: &[Part<'_>], now: Now) -> Result<(), PublishError> {
+    /// Makes records of the parts.
+    fn fill(&mut self, parts: &[Part<'_>], now: Now) {
+        let frame = Frame { now, hold: self.hold, last_stamp_ns: self.last_stamp_ns, helper_pid: self.helper_pid };
+        self.builder.fill(parts, &frame);
+    }
+
+    /// Publishes the records. Where the wall clock was stepped, consumers are told of that first.
+    fn write(&mut self, now: Now) -> Result<(), PublishError> {
         if let Some(offset) = self.published_offset_ns
             && offset.abs_diff(now.clock_offset_ns) > CLOCK_STEP_NS
         {
             log::info!("the wall clock was set by {:+.3} s", (now.clock_offset_ns - offset) as f64 / 1e9);
             self.publisher.step_clock(now.clock_offset_ns)?;
         }
-        let frame = Frame { now, hold: self.hold, last_stamp_ns: self.last_stamp_ns, helper_pid: self.helper_pid };
-        self.builder.fill(parts, &frame);
-        Ok(())
-    }
-
-    /// Publishes the records.
-    fn write(&mut self, now: Now) -> Result<(), PublishError> {
         let published = self.publisher.publish(&self.builder.records)?;
         log::debug!("{published:?}");
         self.last_stamp_ns = self.builder.records.meta.last_update_boottime_ns;
@@ -314,22 +314,29 @@ impl Outlet {
 
     /// Takes everything but `rest` out of the maps at once, with the stamp that they have; the devices with an index in `lost` are lost.
     pub(crate) fn retract(&mut self, rest: &[Part<'_>], lost: Range<u32>) {
+        self.publisher.hold_readers();
         self.publisher.set_state(|state| describe::lose(state, lost));
-        if self.phase != Phase::Publishing {
-            return;
+        if self.phase == Phase::Publishing {
+            let now = self.clock.now();
+            self.fill(rest, now);
+            if let Err(error) = self.write(now) {
+                self.note_failure(&error);
+            }
         }
-        let now = self.clock.now();
-        if let Err(error) = self.fill(rest, now).and_then(|()| self.write(now)) {
-            self.note_failure(&error);
-        }
+        self.publisher.release_readers();
     }
 
     /// Empties the maps, but for `gpu_meta`, which grows stale; the bridge is in `phase` from now on, for the reason in `text`.
     pub(crate) fn withdraw(&mut self, phase: Phase, text: &str) {
+        self.publisher.hold_readers();
+        self.publisher.set_state(|state| {
+            state.phase = number(phase);
+            describe::lose(state, 0..gpu_types::GPU_MAX_DEVICES);
+        });
         if let Err(error) = self.publisher.withdraw() {
             self.note_failure(&error);
         }
-        self.publisher.set_state(|state| describe::lose(state, 0..gpu_types::GPU_MAX_DEVICES));
+        self.publisher.release_readers();
         self.enter(phase, text);
     }
 

@@ -74,14 +74,28 @@ impl Publisher {
     /// first ten after maps were taken over, and then one a second.
     pub fn publish(&mut self, records: &Records) -> Result<Published, PublishError> {
         records.check()?;
-        if let Some(state) = &self.state {
-            state.shared.begin_round();
-        }
+        self.hold_readers();
         let result = self.publish_round(records);
-        if let Some(state) = &mut self.state {
-            state.shared.end_round(result.is_ok());
+        if let Some(state) = self.state.as_mut().filter(|_| result.is_ok()) {
+            state.shared.count_round();
         }
+        self.release_readers();
         result
+    }
+
+    /// Readers of snapshots see nothing of what is done from here to [`release_readers`](Self::release_readers), and then all of it: for changes of
+    /// maps and state that belong together. Nests.
+    pub fn hold_readers(&mut self) {
+        if let Some(state) = &mut self.state {
+            state.shared.hold();
+        }
+    }
+
+    /// The counterpart of [`hold_readers`](Self::hold_readers).
+    pub fn release_readers(&mut self) {
+        if let Some(state) = &mut self.state {
+            state.shared.release();
+        }
     }
 
     fn publish_round(&mut self, records: &Records) -> Result<Published, PublishError> {
@@ -149,13 +163,9 @@ impl Publisher {
 
     /// A change of several maps that is no round: readers of snapshots see all of it or nothing.
     fn guarded(&mut self, change: impl FnOnce(&mut Self) -> Result<(), PublishError>) -> Result<(), PublishError> {
-        if let Some(state) = &self.state {
-            state.shared.begin_round();
-        }
+        self.hold_readers();
         let result = change(self);
-        if let Some(state) = &mut self.state {
-            state.shared.end_round(false);
-        }
+        self.release_readers();
         result
     }
 

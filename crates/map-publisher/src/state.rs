@@ -22,12 +22,14 @@ pub(crate) struct SharedState {
     words: Mapping,
     /// What the memory holds, `sequence` aside.
     current: GpuBridgeState,
+    /// How many changes that readers wait for are under way, one within the other.
+    depth: u32,
 }
 
 impl SharedState {
     /// Maps the value of `map` and starts it anew: all zero, but for the version and `helper_pid`. The sequence goes on from where it was.
     pub(crate) fn open(map: &MapHandle, helper_pid: u32) -> nix::Result<Self> {
-        let mut shared = Self { words: Mapping::new(map)?, current: GpuBridgeState::default() };
+        let mut shared = Self { words: Mapping::new(map)?, current: GpuBridgeState::default(), depth: 0 };
         shared.start(helper_pid);
         Ok(shared)
     }
@@ -62,29 +64,39 @@ impl SharedState {
         if new == self.current {
             return;
         }
-        let words = self.words.get();
-        begin(words);
+        if self.depth == 0 {
+            begin(self.words.get());
+        }
         self.store_changes(&new);
-        end(words);
+        if self.depth == 0 {
+            end(self.words.get());
+        }
         self.current = new;
     }
 
-    /// From here to [`SharedState::end_round`] readers wait.
-    pub(crate) fn begin_round(&self) {
-        begin(self.words.get());
-        // The system calls that follow write other memory: no store of ours may be seen after theirs.
-        fence(Ordering::SeqCst);
+    /// From here to [`SharedState::release`] readers wait. May be called again in between: they wait until the last release.
+    pub(crate) fn hold(&mut self) {
+        if self.depth == 0 {
+            begin(self.words.get());
+            // The system calls that follow write other memory: no store of ours may be seen after theirs.
+            fence(Ordering::SeqCst);
+        }
+        self.depth += 1;
     }
 
-    /// `complete`: all of the round was written; it is counted.
-    pub(crate) fn end_round(&mut self, complete: bool) {
-        fence(Ordering::SeqCst);
-        if complete {
-            let new = GpuBridgeState { rounds: self.current.rounds + 1, ..self.current };
-            self.store_changes(&new);
-            self.current = new;
+    /// The counterpart of [`SharedState::hold`].
+    pub(crate) fn release(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+        if self.depth == 0 {
+            fence(Ordering::SeqCst);
+            end(self.words.get());
         }
-        end(self.words.get());
+    }
+
+    /// All of a round was written.
+    pub(crate) fn count_round(&mut self) {
+        let rounds = self.current.rounds + 1;
+        self.update(|state| state.rounds = rounds);
     }
 
     fn store_changes(&self, new: &GpuBridgeState) {

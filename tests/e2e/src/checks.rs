@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gpu_types::keys::PidDeviceKey;
 use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuPidMetrics, GpuPidMetricsAggregated};
-use map_reader::{Error, Snapshot, to_boottime_ns};
+use map_reader::{BridgeState, Error, Phase, Snapshot, to_boottime_ns};
 
 /// Every record that can be read is from before now.
 ///
@@ -42,7 +42,9 @@ pub fn round(snapshot: &Snapshot) -> Result<(), String> {
     let (meta, devices) = (read(&snapshot.meta)?, read(&snapshot.devices)?);
     demand((meta.schema_version, meta._reserved) == (1, 0), || format!("{meta:?}"))?;
     if is_withdrawn(snapshot)? {
-        return Ok(());
+        let phase = snapshot.state.as_ref().map(BridgeState::phase).ok();
+        let shows_none = meta.n_devices == 0;
+        return demand(phase != Some(Phase::Publishing) || shows_none, || format!("empty maps while publishing, with {meta:?}"));
     }
     demand(meta.n_devices as usize == devices.len(), || format!("{} devices in {meta:?}", devices.len()))?;
     earlier_than(snapshot, meta.last_update_boottime_ns)?;

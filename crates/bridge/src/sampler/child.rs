@@ -97,6 +97,8 @@ pub struct ChildSampler {
     round: Round,
     /// `round` has not been told of.
     has_round: bool,
+    /// Rounds that were never told of.
+    overtaken: u64,
 }
 
 impl ChildSampler {
@@ -132,6 +134,7 @@ impl ChildSampler {
             drained: false,
             round: Round::default(),
             has_round: false,
+            overtaken: 0,
         })
     }
 
@@ -206,8 +209,11 @@ impl Sampler for ChildSampler {
                 Some((message, length)) => {
                     self.filled.start += length;
                     match message {
-                        // Only the newest round counts: one that waited in the pipe is the past.
-                        Message::Round => self.has_round = true,
+                        // Only the newest round counts: one that waited in the pipe is the past, and its tick is skipped.
+                        Message::Round => {
+                            self.overtaken += u64::from(std::mem::replace(&mut self.has_round, true));
+                            self.round.skipped_ticks = self.round.skipped_ticks.saturating_add(self.overtaken);
+                        }
                         Message::Opened(opened) => return Ok(Event::Opened(opened)),
                         Message::OpenFailed(error) => return Ok(Event::OpenFailed(error)),
                         Message::Identified(identity) => return Ok(Event::Identified(identity)),

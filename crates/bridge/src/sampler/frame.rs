@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use telemetry::{Failures, Identity, Metrics, OpenError, Process, ProcessUtilization, Stamp};
 
-use super::{DeviceReading, Opened, Round, board::Head};
+use super::{DeviceReading, MOST_DEVICES, Opened, Round, board::Head};
 use crate::SamplerError;
 
 /// Longer messages are refused: 16 devices with 16,000 processes each fit many times.
@@ -227,8 +227,8 @@ pub(super) fn decode(bytes: &[u8], round: &mut Round) -> Result<Option<(Message,
 
 fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError> {
     let header: RoundHeader = take(body)?;
-    if header.devices as usize > body.len() {
-        return Err(garbled("more devices than bytes"));
+    if header.devices as usize > MOST_DEVICES {
+        return Err(garbled("more devices than a round can have"));
     }
     round.started_boottime_ns = header.started_boottime_ns;
     round.has_news = header.has_news;
@@ -382,10 +382,34 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_round_of_more_devices_than_can_be_is_refused_before_there_is_memory_for_them() {
+        let mut encoder = Encoder::default();
+        encoder.begin(ROUND);
+        encoder.put(&RoundHeader { started_boottime_ns: 1, has_news: true, skipped_ticks: 0, devices: 60_000_000 });
+        let error = decode(encoder.end(), &mut Round::default()).unwrap_err();
+        assert!(error.to_string().contains("more devices"), "{error}");
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             drop(decode(&bytes, &mut Round::default()));
+        }
+
+        #[test]
+        fn any_well_framed_bytes_are_a_message_or_an_error(messages in prop::collection::vec((0_u8..7, prop::collection::vec(any::<u8>(), 0..200)), 1..5)) {
+            // Into the same round, which keeps what the one before left.
+            let mut round = Round::default();
+            for (kind, body) in messages {
+                let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+                bytes.push(kind);
+                bytes.extend_from_slice(&body);
+                if let Ok(Some((_, length))) = decode(&bytes, &mut round) {
+                    prop_assert_eq!(length, bytes.len());
+                }
+            }
+            prop_assert!(round.devices.len() <= MOST_DEVICES);
         }
 
         #[test]

@@ -67,11 +67,8 @@ impl InlineSampler {
     fn start(source: &mut dyn TelemetrySource, poll_interval: Duration, clock: Arc<dyn Clock>) -> Result<Self, SamplerError> {
         let never = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
             .map_err(|errno| SamplerError::Io { doing: "make an event descriptor", source: errno.into() })?;
-        let (announcement, devices) = match source.open() {
-            Ok(open) => {
-                let identities = open.devices.iter().map(|device| device.identity().clone()).collect();
-                (Ok(Opened { info: open.info, devices: identities }), open.devices)
-            }
+        let (announcement, devices) = match super::open(source) {
+            Ok((opened, devices)) => (Ok(opened), devices),
             Err(error) => (Err(error), Vec::new()),
         };
         let (epoch, lead) = grid::place(poll_interval);

@@ -66,11 +66,8 @@ impl LaneSampler {
     /// # Errors
     /// When threads or descriptors cannot be had. That the source does not open is told by the first [`Event`].
     pub fn start(source: &mut dyn TelemetrySource, poll_interval: Duration, clock: &Arc<dyn Clock>) -> Result<Self, SamplerError> {
-        let (announcement, devices) = match source.open() {
-            Ok(open) => {
-                let identities = open.devices.iter().map(|device| device.identity().clone()).collect();
-                (Ok(Opened { info: open.info, devices: identities }), open.devices)
-            }
+        let (announcement, devices) = match super::open(source) {
+            Ok((opened, devices)) => (Ok(opened), devices),
             Err(error) => (Err(error), Vec::new()),
         };
         let (epoch, lead) = grid::place(poll_interval);

@@ -16,7 +16,7 @@ pub use inline::InlineLauncher;
 pub use lanes::{LaneLauncher, LaneSampler};
 pub use relay::{RelayOptions, relay};
 use serde::{Deserialize, Serialize};
-use telemetry::{Identity, OpenError, Reading, SourceInfo, Stamp};
+use telemetry::{Device, Identity, OpenError, OpenSource, Reading, SourceInfo, Stamp, TelemetrySource};
 
 use crate::SamplerError;
 
@@ -76,6 +76,19 @@ pub struct Opened {
     pub info: SourceInfo,
     /// The devices, in index order.
     pub devices: Vec<Identity>,
+}
+
+/// A round says of each device, a bit each, whether its processes are those of the round before. The maps have slots for a quarter of these.
+const MOST_DEVICES: usize = u64::BITS as usize;
+
+/// Opens a source and takes down who its devices are.
+fn open(source: &mut dyn TelemetrySource) -> Result<(Opened, Vec<Box<dyn Device>>), OpenError> {
+    let OpenSource { info, mut devices } = source.open()?;
+    if devices.len() > MOST_DEVICES {
+        log::warn!("{} devices of {}: only the first {MOST_DEVICES} are read", devices.len(), info.name);
+        devices.truncate(MOST_DEVICES);
+    }
+    Ok((Opened { info, devices: devices.iter().map(|device| device.identity().clone()).collect() }, devices))
 }
 
 /// One tick's picture: the newest reading of every device.

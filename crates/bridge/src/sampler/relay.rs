@@ -16,10 +16,10 @@ use nix::{
     },
     unistd::dup2_stdout,
 };
-use telemetry::{OpenSource, TelemetrySource};
+use telemetry::TelemetrySource;
 
 use super::{
-    DeviceReading, Opened,
+    DeviceReading,
     board::{Collection, Schedule},
     crew::Crew,
     frame::Encoder,
@@ -55,11 +55,10 @@ pub fn relay(source: &mut dyn TelemetrySource, options: &RelayOptions) -> Result
 
 fn run(source: &mut dyn TelemetrySource, options: &RelayOptions, mut pipe: File) -> Result<(), SamplerError> {
     let written = |result: io::Result<()>| result.map_err(failed("write to the publisher's pipe"));
-    let OpenSource { info, devices } = match source.open() {
+    let (opened, devices) = match super::open(source) {
         Ok(open) => open,
         Err(error) => return written(pipe.write_all(Encoder::default().open_failed(&error))),
     };
-    let opened = Opened { info, devices: devices.iter().map(|device| device.identity().clone()).collect() };
     written(pipe.write_all(Encoder::default().opened(&opened)))?;
 
     let (epoch, lead) = grid::place(options.poll_interval);

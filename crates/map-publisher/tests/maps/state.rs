@@ -62,6 +62,22 @@ fn the_sequence_grows_with_every_change_and_every_round_and_rests_even() {
 }
 
 #[test]
+fn readers_are_held_until_the_last_release() {
+    let bpffs = Bpffs::mount();
+    let mut publisher = open(bpffs.path());
+    let before = state(bpffs.path()).sequence;
+    publisher.hold_readers();
+    publisher.set_state(|state| state.phase = GPU_BRIDGE_PUBLISHING);
+    assert_eq!((state(bpffs.path()).sequence, state(bpffs.path()).phase), (before + 1, GPU_BRIDGE_PUBLISHING));
+    publisher.publish(&round(1, [1])).unwrap();
+    assert_eq!((state(bpffs.path()).sequence, state(bpffs.path()).rounds), (before + 1, 1), "still under way");
+    publisher.withdraw().unwrap();
+    assert_eq!(state(bpffs.path()).sequence, before + 1);
+    publisher.release_readers();
+    assert_eq!(state(bpffs.path()).sequence, before + 2);
+}
+
+#[test]
 fn a_sequence_that_a_killed_bridge_left_odd_is_carried_on() {
     let bpffs = Bpffs::mount();
     drop(open(bpffs.path()));
