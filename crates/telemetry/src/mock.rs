@@ -41,8 +41,8 @@ impl MockSource {
         Self { devices, processes_per_device, pid_exists: None }
     }
 
-    /// Passes over PIDs that `pid_exists` knows, so that no real process is given invented data. It is asked at the first reading and every five
-    /// seconds.
+    /// Passes over PIDs that `pid_exists` knows, so that no real process is given invented data. It is asked at every
+    /// reading: a process may begin at any time.
     #[must_use]
     pub fn sparing_processes(self, pid_exists: PidExists) -> Self {
         Self { pid_exists: Some(pid_exists), ..self }
@@ -62,16 +62,12 @@ impl TelemetrySource for MockSource {
 
 /// How often each process is sampled.
 const SAMPLE_PERIOD_NS: u64 = 100_000_000;
-/// How often PIDs are looked for.
-const LOOK_INTERVAL_NS: u64 = 5_000_000_000;
 
 #[derive(Debug)]
 struct MockDevice {
     identity: Identity,
     options: MockSource,
-    /// Those of its processes whose PID no process has, as these were last looked for.
     workers: Vec<Worker>,
-    next_look_ns: u64,
 }
 
 /// An invented process.
@@ -96,24 +92,9 @@ impl MockDevice {
             name: format!("MOCK GPU model {}", index % 2),
             vendor_id: 0,
         };
-        Self { identity, options, workers: Vec::new(), next_look_ns: 0 }
-    }
-
-    fn look(&mut self, now: Now) {
-        if now.boottime_ns < self.next_look_ns {
-            return;
-        }
-        self.next_look_ns = now.boottime_ns + LOOK_INTERVAL_NS;
-        let MockSource { processes_per_device, pid_exists, .. } = self.options;
-        let first = FIRST_PID + self.identity.index * processes_per_device;
-        let workers = (0..processes_per_device).map(|number| Worker {
-            number,
-            pid: first + number,
-            sample_ns: None,
-            utilization: ProcessUtilization::default(),
-        });
-        self.workers.clear();
-        self.workers.extend(workers.filter(|worker| !pid_exists.is_some_and(|exists| exists(worker.pid))));
+        let first = FIRST_PID + index * options.processes_per_device;
+        let worker = |number| Worker { number, pid: first + number, sample_ns: None, utilization: ProcessUtilization::default() };
+        Self { identity, workers: (0..options.processes_per_device).map(worker).collect(), options }
     }
 }
 
@@ -130,9 +111,9 @@ impl Device for MockDevice {
         let device = f64::from(self.identity.index);
         let seconds = now.boottime_ns as f64 / 1e9;
 
-        self.look(now);
+        let exists = self.options.pid_exists;
         reading.processes.clear();
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut().filter(|worker| !exists.is_some_and(|exists| exists(worker.pid))) {
             let sample_ns = last_sample_ns(now, worker.pid);
             if worker.sample_ns != Some(sample_ns) {
                 worker.sample_ns = Some(sample_ns);
@@ -272,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_that_becomes_a_real_processs_is_passed_over_within_five_seconds() {
+    fn a_pid_that_becomes_a_real_processs_is_passed_over_at_once() {
         static EXISTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
         let mut source = MockSource::new(1, 2).sparing_processes(|pid| pid == 100_001 && EXISTS.load(std::sync::atomic::Ordering::Relaxed));
         let mut device = source.open().unwrap().devices.remove(0);
@@ -284,9 +265,9 @@ mod tests {
         };
         assert_eq!(pids_at(100), [100_000, 100_001]);
         EXISTS.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(pids_at(105), [100_000]);
+        assert_eq!(pids_at(101), [100_000]);
         EXISTS.store(false, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(pids_at(110), [100_000, 100_001]);
+        assert_eq!(pids_at(102), [100_000, 100_001]);
     }
 
     #[test]
