@@ -9,7 +9,7 @@ use std::{
     process::Command,
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use drm_sim::{
@@ -169,6 +169,62 @@ fn processes_that_vanish_while_they_are_read_are_no_error() {
     }
     churn.join().unwrap();
     assert!(counts.len() > 1, "nothing was seen to come or go: {counts:?}");
+}
+
+#[test]
+fn memory_on_an_integrated_gpu_is_the_systems_on_its_virtual_functions_too() {
+    let tree = Tree::new();
+    let proc = Proc::new(tree.root());
+    let process = proc.process(7, "desktop", 900);
+    let cards = [(0, "0000:00:02.0"), (1, "0000:00:02.1"), (2, "0000:03:00.0")].map(|(number, pci)| tree.add_at(number, pci, &COMETLAKE));
+    for card in &cards {
+        let text = FdinfoText::new("i915", card.pci(), 3).resident("system0", 2048).resident("local0", 1024);
+        process.open(5 + card.number(), &render(card), text);
+    }
+    let mut machine = Machine::open(&tree);
+    machine.look_after(0.0);
+    let memory = cards.each_ref().map(|card| machine.processes(card)[0].1);
+    assert_eq!(memory, [Some(3), Some(3), Some(1)]);
+}
+
+#[test]
+fn a_client_that_hangs_keeps_no_other_card_from_its_figures() {
+    let tree = Tree::new();
+    let (hanging, other) = (tree.add(0, &RX6900XT), tree.add(1, &PHOENIX));
+    let proc = Proc::new(tree.root());
+    let game = proc.process(7, "game", 900);
+    game.open(5, &render(&other), FdinfoText::new("amdgpu", other.pci(), 3).resident("vram", 2048));
+    let mut machine = Machine::open(&tree);
+    machine.look_after(0.0);
+    assert_eq!(machine.processes(&other).len(), 1);
+
+    let fifo = proc.process(8, "train", 901).open_hanging(5, &render(&hanging));
+    let (mut device, mut reading) = machine.lanes.remove(0);
+    assert_eq!(device.identity().pci_bus_id, hanging.pci());
+    let later = Now { boottime_ns: machine.now.boottime_ns + 5 * SECOND_NS, ..machine.now };
+    let looks_at_all_of_proc = thread::spawn(move || device.ask(0, later, &mut reading).map(|_| ()));
+
+    // In less time than the next look at all of /proc is due in.
+    let mut is_absent = false;
+    for _ in 0..200 {
+        let start = Instant::now();
+        machine.look_after(0.02);
+        assert!(start.elapsed() < Duration::from_secs(2), "held up by {:?}", start.elapsed());
+        let metrics = &machine.reading(&other).metrics;
+        assert!(metrics.temp_c.is_some() && metrics.sm_util_pct.is_some(), "{metrics:?}");
+        is_absent = machine.processes(&other).is_empty();
+        if is_absent {
+            break;
+        }
+        thread::sleep(Duration::from_millis(25));
+    }
+    assert!(is_absent, "what cannot be read any more is not so for ever");
+    assert!(!looks_at_all_of_proc.is_finished());
+
+    fifo.feed("");
+    looks_at_all_of_proc.join().unwrap().unwrap();
+    machine.look_after(0.02);
+    assert_eq!(machine.processes(&other), [(7, Some(2), None)], "it is read again");
 }
 
 const AS_NOBODY: &str = "TELEMETRY_DRM_TEST_AS_NOBODY";

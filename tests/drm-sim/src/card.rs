@@ -112,8 +112,8 @@ impl Card {
 
     /// Puts a FIFO in place of a file: whoever opens it for reading waits until something is written.
     pub fn trap(&self, name: &str) -> Fifo {
-        self.replace(name, |path| mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a FIFO in one's own directory"));
-        Fifo { path: self.path(name) }
+        self.replace(name, |_| ());
+        Fifo::make(self.path(name))
     }
 
     /// The same for every file of the card but those in `power/` and `uevent`, which say whether it sleeps and what it is.
@@ -175,6 +175,11 @@ pub struct Fifo {
 }
 
 impl Fifo {
+    pub(crate) fn make(path: PathBuf) -> Self {
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a FIFO in one's own directory");
+        Self { path }
+    }
+
     /// Waits for a reader and gives it this text: from opening to the end of the file, a reader takes as long as the caller wants.
     pub fn feed(&self, text: &str) {
         let mut writer = File::options().write(true).open(&self.path).expect("a FIFO in one's own directory");

@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use crate::Fifo;
+
 /// The text of a client's fdinfo, key by key. Its head is what every open file has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FdinfoText(String);
@@ -172,6 +174,12 @@ impl Process {
         fs::write(&path, &state.text).expect("a file in one's own directory");
         state.shown.push(path);
         self.clients().push((fd, client.clone()));
+    }
+
+    /// Opens `device` as a client whose fdinfo never ends to be opened, as that of a driver that hangs.
+    pub fn open_hanging(&self, fd: u32, device: &str) -> Fifo {
+        self.link(fd, &self.root.join(device));
+        Fifo::make(self.fdinfo(fd))
     }
 
     /// Holds an open file of another kind, as in `socket:[4711]`.

@@ -2,8 +2,8 @@
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use telemetry::{Answer, Device, DeviceError, Identity, Memory, Metrics, Now, Probe, Process, Reading, Stamp};
@@ -16,6 +16,7 @@ use super::{
     pcie::PcieBandwidth,
     question::{PROBES, QUESTIONS, Question},
     sensors::Sensors,
+    turn::Turn,
 };
 use crate::{clients::Clients, sysfs::Files};
 
@@ -65,7 +66,7 @@ pub(crate) struct DrmDevice {
     /// When what stands was read, for a card that is left alone.
     touched: Option<Stamp>,
     presence_due_ns: u64,
-    time_waiting: Duration,
+    turn: Turn,
 }
 
 impl DrmDevice {
@@ -91,7 +92,7 @@ impl DrmDevice {
             is_deferred: [false; QUESTIONS.len()],
             touched: None,
             presence_due_ns: 0,
-            time_waiting: Duration::ZERO,
+            turn: Turn::default(),
         })
     }
 
@@ -144,7 +145,7 @@ impl DrmDevice {
     fn may_look_for_clients(&mut self, probe: usize, now_ns: u64) -> bool {
         QUESTIONS[probe] == Question::Processes
             && self.driver() == Driver::Xe
-            && lock(&self.shared.clients, &mut self.time_waiting).is_index_due(now_ns)
+            && self.turn.take(&self.shared.clients, now_ns).is_some_and(|clients| clients.is_index_due(now_ns))
             && self.card().gate.may_read_clients(now_ns)
     }
 
@@ -209,8 +210,13 @@ impl DrmDevice {
     }
 
     fn ask_processes(&mut self, now: Now, reading: &mut Reading) -> Answer {
-        let mut clients = lock(&self.shared.clients, &mut self.time_waiting);
         let cards = &self.shared.cards;
+        let Some(mut clients) = self.turn.take(&self.shared.clients, now.boottime_ns) else {
+            if self.turn.is_missed(&cards[self.place].found.pci, now.boottime_ns) {
+                self.forget_clients(reading);
+            }
+            return Answer::Answered;
+        };
         clients.refresh(self.place, now, &|place| cards[place].gate.may_read_clients(now.boottime_ns));
         clients.processes_of(self.place, &mut reading.processes);
         self.client_busy_pct = clients.busy_pct(self.place);
@@ -224,6 +230,14 @@ impl DrmDevice {
             reading.sampled = self.client_busy_pct.map(|_| now.stamp());
         }
         Answer::Answered
+    }
+
+    fn forget_clients(&mut self, reading: &mut Reading) {
+        reading.processes.clear();
+        (self.client_busy_pct, self.sees_everybody) = (None, false);
+        if self.driver().is_intel() {
+            reading.sampled = None;
+        }
     }
 
     /// The busiest engine of all clients together.
@@ -308,20 +322,6 @@ impl Device for DrmDevice {
     }
 
     fn time_waiting(&self) -> Duration {
-        self.time_waiting
-    }
-}
-
-/// Locks the clients; adds to `waiting` how long another device had to be waited for.
-fn lock<'clients>(clients: &'clients Mutex<Clients>, waiting: &mut Duration) -> MutexGuard<'clients, Clients> {
-    match clients.try_lock() {
-        Ok(clients) => clients,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => {
-            let start = Instant::now();
-            let clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
-            *waiting += start.elapsed();
-            clients
-        }
+        self.turn.waiting()
     }
 }

@@ -13,6 +13,7 @@ mod power;
 mod question;
 mod roster;
 mod sensors;
+mod turn;
 
 use std::{fmt, path::PathBuf};
 
@@ -72,8 +73,8 @@ impl Card {
     pub(crate) fn new(found: Found, gate: Gate) -> Self {
         let is_integrated = match found.driver {
             Driver::Amdgpu => amdgpu::is_apu(&found.device()),
-            // Intel's integrated GPUs all have this place.
-            Driver::I915 | Driver::Xe => found.pci.ends_with(":00:02.0"),
+            // Intel's integrated GPUs all have this place; their virtual functions are further functions of it.
+            Driver::I915 | Driver::Xe => found.pci.rsplit_once('.').is_some_and(|(place, _)| place.ends_with(":00:02")),
         };
         Self { found, gate, is_integrated }
     }
