@@ -86,6 +86,8 @@ impl Roster {
             return;
         }
         listing.fingerprint = fingerprint;
+        // The directory itself may be another one: it goes with DRM's own module, and one that is kept open stays empty.
+        listing.directory = None;
         // A card of somebody else's came or went, or one of ours did.
         let found = find::find(&self.drm).unwrap_or_default();
         if found != self.cards {

@@ -1,5 +1,7 @@
 //! Cards that come and go.
 
+use std::fs;
+
 use drm_sim::{
     Tree,
     profiles::{A380_XE, B580, RX580},
@@ -79,9 +81,9 @@ fn connectors_and_cards_of_others_are_no_change() {
     let mut machine = Machine::open(&tree);
     machine.run(6_000);
     tree.add_other(1, "nouveau", Some("0000:02:00.0"));
-    std::fs::create_dir(tree.root().join("sys/class/drm/card0-HDMI-A-1")).unwrap();
+    fs::create_dir(tree.root().join("sys/class/drm/card0-HDMI-A-1")).unwrap();
     machine.run(20_000);
-    std::fs::remove_file(tree.root().join("sys/class/drm/card1")).unwrap();
+    fs::remove_file(tree.root().join("sys/class/drm/card1")).unwrap();
     machine.run(20_000);
 }
 
@@ -90,6 +92,25 @@ fn a_change_between_finding_and_asking_is_noticed() {
     let tree = Tree::new();
     tree.add(0, &RX580);
     let mut machine = Machine::open(&tree);
+    tree.add(1, &B580);
+    machine.run_until_error(5_100);
+}
+
+/// As when the driver is reloaded, and DRM's own module with it: what was a directory of cards stays an empty one for who has it open.
+#[test]
+fn a_card_that_comes_after_drm_itself_went_and_came_back_is_noticed() {
+    let tree = Tree::new();
+    tree.add(0, &RX580);
+    let mut machine = Machine::open(&tree);
+    machine.run(6_000);
+    let (class, before) = (tree.root().join("sys/class/drm"), tree.root().join("before"));
+    fs::rename(&class, &before).unwrap();
+    fs::create_dir(&class).unwrap();
+    for entry in fs::read_dir(&before).unwrap() {
+        let entry = entry.unwrap();
+        fs::rename(entry.path(), class.join(entry.file_name())).unwrap();
+    }
+    machine.run(10_000);
     tree.add(1, &B580);
     machine.run_until_error(5_100);
 }
