@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use deploy::artifacts::{VERSION, output, source, succeed, tool};
 use deploy::container::podman;
@@ -16,6 +17,14 @@ fn xtask(words: &[&str]) -> Command {
     let mut xtask = Command::new(env!("CARGO"));
     xtask.args(["run", "--quiet", "--package", "xtask", "--", "deploy"]).args(words).current_dir(source("."));
     xtask
+}
+
+/// Builds an image. One at a time: they have one build context, as people have who type these commands.
+#[track_caller]
+fn build(command: &mut Command) -> String {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    succeed(command)
 }
 
 /// Runs a container for as long as it takes to see it publish.
@@ -31,7 +40,7 @@ fn check_runs(run: &mut Command, remove: &mut Command, pins: &Bpffs) {
 fn make_builds_it_with_the_engine_that_is_there() {
     let [line] = page::commands_like("make gpu-ebpf-bridge-container", 1).try_into().unwrap();
     // No docker daemon answers, so it is podman.
-    let said = succeed(Command::new("sh").args(["-c", &line]).env("DOCKER_HOST", "unix:///nonexistent").current_dir(source(".")));
+    let said = build(Command::new("sh").args(["-c", &line]).env("DOCKER_HOST", "unix:///nonexistent").current_dir(source(".")));
     assert!(said.contains("podman build ") && said.contains(&format!("built the image gpu-ebpf-bridge:{VERSION}")), "{said}");
     let pins = Bpffs::mount();
     let name = format!("by-podman-{}", std::process::id());
@@ -52,7 +61,7 @@ fn it_can_be_put_on_another_base() {
     let [line] = page::commands_like("cargo xtask deploy image --base", 1).try_into().unwrap();
     let [base, tag] = ["--base", "--tag"].map(|flag| line.split(' ').skip_while(|word| *word != flag).nth(1).unwrap().to_owned());
     let line = line.replace(&base, BASE).replace(&tag, IMAGE);
-    let said = succeed(Command::new("sh").args(["-c", &line]).env("DOCKER_HOST", "unix:///nonexistent").current_dir(source(".")));
+    let said = build(Command::new("sh").args(["-c", &line]).env("DOCKER_HOST", "unix:///nonexistent").current_dir(source(".")));
     assert!(said.contains(&format!("built the image {IMAGE}")), "{said}");
 
     let in_it = |words: &[&str]| {
@@ -80,7 +89,7 @@ fn holds_all_capabilities() -> bool {
 fn docker_builds_it_and_runs_it_as_the_page_says() {
     let docker = Docker::start();
     let tag = format!("gpu-ebpf-bridge:{VERSION}");
-    let said = succeed(xtask(&["image", "--engine", "docker"]).env("DOCKER_HOST", docker.host()));
+    let said = build(xtask(&["image", "--engine", "docker"]).env("DOCKER_HOST", docker.host()));
     assert!(said.contains(&format!("built the image {tag}")), "{said}");
 
     let health = "docker exec gpu-ebpf-bridge /usr/bin/gpu-ebpf-bridge --health";
