@@ -38,11 +38,13 @@
 //! # Ok::<(), DeviceError>(())
 //! ```
 
+mod aside;
 pub mod mock;
 mod reading;
 mod source;
 mod time;
 
+pub use aside::Aside;
 pub use reading::{Failures, Memory, Metrics, Process, ProcessUtilization, Reading};
 pub use source::{Answer, Device, DeviceError, Identity, OpenError, OpenSource, Probe, SourceInfo, TelemetrySource};
 pub use time::{Now, Stamp};

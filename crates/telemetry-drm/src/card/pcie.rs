@@ -5,14 +5,12 @@ use std::{
     fs::File,
     io::Read,
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    sync::mpsc::TryRecvError,
+    time::Duration,
 };
 
-use log::{debug, warn};
 use rustix::time::{ClockId, clock_gettime};
-use telemetry::{Answer, Metrics};
+use telemetry::{Answer, Aside, Metrics};
 
 use crate::sysfs::trimmed;
 
@@ -21,6 +19,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const PERIOD_NS: u64 = 5 * SECOND_NS;
 /// A read that takes longer does not return, and an answer of that age is no longer true.
 const STALE_NS: u64 = 3 * PERIOD_NS;
+/// How long the end waits for the thread: enough for one that has nothing to do. One that reads takes up to a second, which nobody is to wait for; it
+/// holds that file and nothing else, and ends with its read.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// No PCIe link of today carries more: generation 7, sixteen lanes.
 const FASTEST_KBPS: u64 = 16_000_000 * 16;
 
@@ -29,7 +30,7 @@ const FASTEST_KBPS: u64 = 16_000_000 * 16;
 pub(crate) struct PcieBandwidth {
     path: PathBuf,
     name: String,
-    worker: Option<Worker>,
+    worker: Option<Aside<(), Reply>>,
     asked_ns: Option<u64>,
     answered_ns: u64,
     due_ns: u64,
@@ -47,13 +48,6 @@ struct Reply {
     traffic: Option<Traffic>,
     /// Processor time. The rest the kernel sleeps, with no lock held and nothing asked of the GPU, which costs nobody anything.
     cost: Duration,
-}
-
-#[derive(Debug)]
-struct Worker {
-    requests: Option<SyncSender<()>>,
-    replies: Receiver<Reply>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl PcieBandwidth {
@@ -85,7 +79,7 @@ impl PcieBandwidth {
         if self.worker.is_none() && !self.path.exists() {
             return Answer::NotSupported;
         }
-        match self.worker.as_ref().map(|worker| worker.replies.try_recv()) {
+        match self.worker.as_ref().map(Aside::reply) {
             Some(Ok(reply)) => {
                 (self.asked_ns, self.answered_ns) = (None, now_ns);
                 self.time += reply.cost;
@@ -105,62 +99,21 @@ impl PcieBandwidth {
     }
 
     fn request(&mut self, now_ns: u64) {
-        let (path, name) = (&self.path, &self.name);
-        let worker = self.worker.get_or_insert_with(|| Worker::start(path.clone(), name));
-        if let Some(requests) = &worker.requests
-            && requests.try_send(()).is_err()
-        {
-            // With one request at a time there is room for it. The thread has ended or never began, which the look for its reply will show.
-            debug!("{}: no request taken", self.name);
-        }
+        let path = &self.path;
+        let worker = self.worker.get_or_insert_with(|| {
+            let path = path.clone();
+            Aside::start(&self.name, PATIENCE, move |()| answer(&path))
+        });
+        worker.ask(());
         self.asked_ns = Some(now_ns);
         self.due_ns = now_ns.saturating_add(PERIOD_NS);
     }
 }
 
-impl Worker {
-    /// Starts the thread; where that fails, the reply channel is closed from the start.
-    fn start(path: PathBuf, name: &str) -> Self {
-        // One request is in flight at a time.
-        let (requests, inbox) = sync_channel::<()>(1);
-        let (outbox, replies) = sync_channel::<Reply>(1);
-        let body = move || {
-            while inbox.recv().is_ok() {
-                let start = thread_time();
-                let traffic = read(&path);
-                if outbox.send(Reply { traffic, cost: thread_time().saturating_sub(start) }).is_err() {
-                    return;
-                }
-            }
-        };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
-        if let Err(error) = &thread {
-            warn!("{name}: no PCIe throughput, its thread cannot be started: {error}");
-        }
-        Self { requests: Some(requests), replies, thread: thread.ok() }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        /// Enough for a thread that waits for requests; one that reads takes up to a second, which nobody is to wait for.
-        const PATIENCE: Duration = Duration::from_millis(20);
-        self.requests = None;
-        let deadline = Instant::now() + PATIENCE;
-        let ended = loop {
-            match self.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => break true,
-                Err(RecvTimeoutError::Timeout) => break false,
-            }
-        };
-        // A thread that reads is abandoned: it holds that file and nothing else, and ends with its read.
-        if let (true, Some(thread)) = (ended, self.thread.take())
-            && thread.join().is_err()
-        {
-            warn!("a PCIe throughput thread panicked");
-        }
-    }
+fn answer(path: &Path) -> Reply {
+    let start = thread_time();
+    let traffic = read(path);
+    Reply { traffic, cost: thread_time().saturating_sub(start) }
 }
 
 /// Of this thread.

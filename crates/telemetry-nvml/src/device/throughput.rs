@@ -2,13 +2,11 @@
 //! is made on a thread of its own, one direction at a time, as often as its cost allows.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
-    thread::{self, JoinHandle},
+    sync::mpsc::TryRecvError,
     time::{Duration, Instant},
 };
 
-use log::{debug, warn};
-use telemetry::{Answer, DeviceError, Metrics, Now};
+use telemetry::{Answer, Aside, DeviceError, Metrics, Now};
 
 use super::{
     calls::{Call, Calls},
@@ -22,6 +20,9 @@ const COST_TO_PERIOD: u32 = 250;
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// A call that takes longer does not return: what it said last is no longer true.
 const STUCK_NS: u64 = 5_000_000_000;
+/// How long the end waits for a call that is under way: twice what one takes, and short beside one that never returns. A thread in such a call keeps the
+/// library, which then cannot be shut down anyway.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 type Request = (Gpu, Direction, Turn);
 type Reply = (Result<u32, Code>, Duration);
@@ -32,7 +33,7 @@ pub(crate) struct Throughput {
     index: u32,
     /// One GPU of all makes this call at a time.
     turnstile: Turnstile,
-    worker: Option<Worker>,
+    worker: Option<Aside<Request, Reply>>,
     next: Direction,
     in_flight: Option<(Direction, u64)>,
     due_ns: u64,
@@ -42,13 +43,6 @@ pub(crate) struct Throughput {
     /// What the last call took.
     last_cost: Duration,
     time: Duration,
-}
-
-#[derive(Debug)]
-struct Worker {
-    requests: Option<SyncSender<Request>>,
-    replies: Receiver<Reply>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Throughput {
@@ -110,7 +104,7 @@ impl Throughput {
     }
 
     fn reply(&self) -> Result<Reply, TryRecvError> {
-        self.worker.as_ref().map_or(Err(TryRecvError::Disconnected), |worker| worker.replies.try_recv())
+        self.worker.as_ref().map_or(Err(TryRecvError::Disconnected), Aside::reply)
     }
 
     fn finish(&mut self, asked_ns: u64, cost: Duration) {
@@ -131,64 +125,17 @@ impl Throughput {
         }
         self.next = opposite(direction);
         let index = self.index;
-        let worker = self.worker.get_or_insert_with(|| Worker::start(index));
-        if let Some(requests) = &worker.requests
-            && requests.try_send((calls.gpu().clone(), direction, turn)).is_err()
-        {
-            // With one request at a time there is room for it. The thread has ended or never began, which the look for its reply will show.
-            debug!("GPU {index}: its PCIe throughput thread takes no request");
-        }
+        let worker = self.worker.get_or_insert_with(|| Aside::start(&format!("pcie-{index}"), PATIENCE, call));
+        worker.ask((calls.gpu().clone(), direction, turn));
         self.in_flight = Some((direction, now.boottime_ns));
     }
 }
 
-impl Worker {
-    /// Starts the thread; where that fails, the reply channel is closed from the start.
-    fn start(index: u32) -> Self {
-        // One request is in flight at a time.
-        let (requests, inbox) = sync_channel::<Request>(1);
-        let (outbox, replies) = sync_channel::<Reply>(1);
-        let body = move || {
-            while let Ok((gpu, direction, turn)) = inbox.recv() {
-                let start = Instant::now();
-                let result = gpu.pcie_throughput(direction);
-                // Let go of the library before anybody can learn that the call is over.
-                drop(gpu);
-                drop(turn);
-                if outbox.send((result, start.elapsed())).is_err() {
-                    return;
-                }
-            }
-        };
-        let thread = thread::Builder::new().name(format!("pcie-{index}")).spawn(body);
-        if let Err(error) = &thread {
-            warn!("GPU {index}: no PCIe throughput, its thread cannot be started: {error}");
-        }
-        Self { requests: Some(requests), replies, thread: thread.ok() }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        /// Twice what a call takes: enough for one that is under way, short beside one that never returns.
-        const PATIENCE: Duration = Duration::from_millis(50);
-        self.requests = None;
-        // The channel closes when the thread ends, after the reply of a call that is under way.
-        let deadline = Instant::now() + PATIENCE;
-        let ended = loop {
-            match self.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => break true,
-                Err(RecvTimeoutError::Timeout) => break false,
-            }
-        };
-        // A thread in a call that does not return is abandoned; it keeps the library, which then cannot be shut down anyway.
-        if let (true, Some(thread)) = (ended, self.thread.take())
-            && thread.join().is_err()
-        {
-            warn!("a PCIe throughput thread panicked");
-        }
-    }
+/// The library and the turn are let go of before anybody can learn that the call is over.
+fn call((gpu, direction, _turn): Request) -> Reply {
+    let start = Instant::now();
+    let result = gpu.pcie_throughput(direction);
+    (result, start.elapsed())
 }
 
 const fn opposite(direction: Direction) -> Direction {
