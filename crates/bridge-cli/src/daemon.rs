@@ -10,7 +10,7 @@ use std::{
 use bridge::{
     Control, MapOptions, Observer, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
     clock::{Clock, SystemClock},
-    sampler::{ChildLauncher, InlineLauncher, Launch, Sampler},
+    sampler::{ChildLauncher, LaneLauncher, Launch, Sampler},
 };
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 use telemetry::mock::MockSource;
@@ -125,7 +125,11 @@ fn real(source: SourceName, args: &Args) -> Source {
 
 fn mock(args: &Args, clock: &Arc<dyn Clock>) -> Source {
     let make = || Box::new(MockSource::default().sparing_processes(process_exists)) as _;
-    Source { name: "mock", is_mock: true, launcher: Box::new(InlineLauncher::new(make, args.poll_interval.effective(), Arc::clone(clock))) }
+    Source {
+        name: "mock",
+        is_mock: true,
+        launcher: Box::new(LaneLauncher::new(make, args.poll_interval.effective(), Arc::clone(clock)).inline()),
+    }
 }
 
 /// Whether this machine has a process of that PID, whoever it belongs to.

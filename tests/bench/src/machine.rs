@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bridge::clock::{Clock as _, SystemClock};
-use bridge::sampler::InlineLauncher;
+use bridge::sampler::LaneLauncher;
 use bridge::{Control, MapOptions, Plan, Source, Unobserved, WhenUnavailable};
 use drm_sim::proc::{FdinfoText, Proc};
 use drm_sim::{Tree, profiles};
@@ -54,7 +54,7 @@ pub(crate) fn publish_mock(pin_dir: &Path, interval: Duration, gpus: u32, proces
     drop(thread::spawn(move || signals.wait().map(|_| asked.stop())));
     let clock = Arc::new(SystemClock);
     let make = move || Box::new(MockSource::new(gpus, processes)) as _;
-    let launcher = Box::new(InlineLauncher::new(make, interval, Arc::<SystemClock>::clone(&clock)));
+    let launcher = Box::new(LaneLauncher::new(make, interval, Arc::<SystemClock>::clone(&clock)).inline());
     let plan = Plan {
         maps: MapOptions::new(pin_dir, process::id(), clock.boottime_ns()),
         keep_pins: false,

@@ -1,7 +1,6 @@
 //! A source that is asked on the thread that publishes: no other thread, nothing to wake up and nothing to hand over.
 
 use std::{
-    fmt,
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -10,7 +9,7 @@ use std::{
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use telemetry::{Identity, OpenError, TelemetrySource};
 
-use super::{DeviceReading, Event, Launch, Opened, Round, Sampler, board::Schedule};
+use super::{DeviceReading, Event, Opened, Round, Sampler, board::Schedule};
 use crate::{
     SamplerError,
     clock::Clock,
@@ -18,39 +17,9 @@ use crate::{
     lane::{Lane, Step},
 };
 
-/// Asks a source on the thread that publishes. For sources that answer at once, whatever happens: one that hangs hangs the bridge.
-pub struct InlineLauncher {
-    make_source: Box<dyn FnMut() -> Box<dyn TelemetrySource> + Send>,
-    poll_interval: Duration,
-    clock: Arc<dyn Clock>,
-}
-
-impl InlineLauncher {
-    /// Asks what `make_source` gives at each start every `poll_interval`.
-    pub fn new(
-        make_source: impl FnMut() -> Box<dyn TelemetrySource> + Send + 'static,
-        poll_interval: Duration,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { make_source: Box::new(make_source), poll_interval, clock }
-    }
-}
-
-impl fmt::Debug for InlineLauncher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InlineLauncher").field("poll_interval", &self.poll_interval).finish_non_exhaustive()
-    }
-}
-
-impl Launch for InlineLauncher {
-    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
-        let mut source = (self.make_source)();
-        Ok(Box::new(InlineSampler::start(source.as_mut(), self.poll_interval, Arc::clone(&self.clock))?))
-    }
-}
-
+/// Lanes that are asked by whoever receives.
 #[derive(Debug)]
-struct InlineSampler {
+pub(super) struct InlineSampler {
     announcement: Option<Result<Opened, OpenError>>,
     lanes: Vec<Lane>,
     schedule: Schedule,
@@ -64,7 +33,7 @@ struct InlineSampler {
 }
 
 impl InlineSampler {
-    fn start(source: &mut dyn TelemetrySource, poll_interval: Duration, clock: Arc<dyn Clock>) -> Result<Self, SamplerError> {
+    pub(super) fn start(source: &mut dyn TelemetrySource, poll_interval: Duration, clock: Arc<dyn Clock>) -> Result<Self, SamplerError> {
         let never = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
             .map_err(|errno| SamplerError::Io { doing: "make an event descriptor", source: errno.into() })?;
         let (announcement, devices) = match super::open(source) {

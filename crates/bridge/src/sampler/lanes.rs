@@ -13,6 +13,7 @@ use super::{
     DeviceReading, Event, Launch, Opened, Round, Sampler,
     board::{Board, Schedule},
     crew::Crew,
+    inline::InlineSampler,
 };
 use crate::{SamplerError, clock::Clock, grid, lane::Lane};
 
@@ -24,6 +25,7 @@ pub struct LaneLauncher {
     make_source: Box<dyn FnMut() -> Box<dyn TelemetrySource> + Send>,
     poll_interval: Duration,
     clock: Arc<dyn Clock>,
+    is_inline: bool,
 }
 
 impl LaneLauncher {
@@ -33,19 +35,32 @@ impl LaneLauncher {
         poll_interval: Duration,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { make_source: Box::new(make_source), poll_interval, clock }
+        Self { make_source: Box::new(make_source), poll_interval, clock, is_inline: false }
+    }
+
+    /// Has the devices asked on the thread that publishes, without threads of their own. For sources that answer at once, whatever happens: one that
+    /// hangs hangs the bridge.
+    #[must_use]
+    pub fn inline(self) -> Self {
+        Self { is_inline: true, ..self }
     }
 }
 
 impl fmt::Debug for LaneLauncher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneLauncher").field("poll_interval", &self.poll_interval).finish_non_exhaustive()
+        f.debug_struct("LaneLauncher")
+            .field("poll_interval", &self.poll_interval)
+            .field("is_inline", &self.is_inline)
+            .finish_non_exhaustive()
     }
 }
 
 impl Launch for LaneLauncher {
     fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
         let mut source = (self.make_source)();
+        if self.is_inline {
+            return Ok(Box::new(InlineSampler::start(source.as_mut(), self.poll_interval, Arc::clone(&self.clock))?));
+        }
         Ok(Box::new(LaneSampler::start(source.as_mut(), self.poll_interval, &self.clock)?))
     }
 }

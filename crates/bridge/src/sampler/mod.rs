@@ -12,7 +12,6 @@ mod wire;
 use std::{fmt, os::fd::BorrowedFd, time::Instant};
 
 pub use child::{ChildLauncher, ChildSampler};
-pub use inline::InlineLauncher;
 pub use lanes::{LaneLauncher, LaneSampler};
 pub use relay::{RelayOptions, relay};
 use serde::{Deserialize, Serialize};
