@@ -10,7 +10,7 @@ help:
 	@echo 'make book             the documentation as a book, target/book/index.html'
 	@echo 'make bench            what the bridge costs, measured: eight minutes on a quiet machine (docs/performance.md)'
 	@echo 'make soak             the bridge under everything at once, for ten minutes (docs/testing.md)'
-	@echo 'make test-deploy      what is delivered: release binaries, image, unit, packages; builds them all, one of them twice: half an hour'
+	@echo 'make test-deploy      what is delivered: release binaries, image, unit, packages; builds them all, the release twice: 20 minutes'
 	@echo 'make gpu-ebpf-bridge  the release binary, ./gpu-ebpf-bridge'
 	@echo 'make gpu-ebpf-bridge-container  the container image, with docker, podman or buildah'
 	@echo 'All of them install what this machine lacks first, and say so.'
