@@ -141,11 +141,16 @@ impl DrmDevice {
         }
     }
 
-    /// Whether an idle card of xe, whose clients may not be read, is to be looked at with all of /proc now.
+    /// Whether an idle card of xe, whose clients may not be read, is to be looked at now: once with each look through all of /proc, whichever
+    /// card's turn that was in.
     fn may_look_for_clients(&mut self, probe: usize, now_ns: u64) -> bool {
+        let read_ns = self.read_ns[probe];
         QUESTIONS[probe] == Question::Processes
             && self.driver() == Driver::Xe
-            && self.turn.take(&self.shared.clients, now_ns).is_some_and(|clients| clients.is_index_due(now_ns))
+            && self
+                .turn
+                .take(&self.shared.clients, now_ns)
+                .is_some_and(|clients| clients.is_index_due(now_ns) || clients.has_looked_since(read_ns))
             && self.card().gate.may_read_clients(now_ns)
     }
 

@@ -161,6 +161,11 @@ impl Clients {
         self.indexed_ns.is_none_or(|indexed_ns| at_ns.saturating_sub(indexed_ns) >= INDEX_PERIOD_NS)
     }
 
+    /// Whether all of /proc was looked through after `at_ns`.
+    pub(crate) fn has_looked_since(&self, at_ns: u64) -> bool {
+        self.indexed_ns.is_some_and(|indexed_ns| indexed_ns > at_ns)
+    }
+
     fn open_root(&mut self) -> Option<OwnedFd> {
         self.root.take().or_else(|| match openat(CWD, &self.path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(root) => Some(root),

@@ -150,6 +150,22 @@ fn figures_of_an_idle_card_stand_with_the_time_at_which_they_were_read() {
     assert!(machine.lanes[0].reading.sampled.unwrap().realtime_ns > sampled.realtime_ns, "it is looked at again");
 }
 
+/// It is looked at together with all of /proc, which is its neighbour's turn every time.
+#[test]
+fn an_idle_card_of_xe_beside_another_card_is_looked_at_again() {
+    let tree = Tree::new();
+    let (_neighbour, card) = (tree.add(0, &RX580), tree.add(1, &B580));
+    card.manage(1_000);
+    let mut machine = Machine::open(&tree);
+    machine.run(10 * SECOND_MS);
+    for degrees in [50, 51, 52] {
+        card.set("hwmon/hwmon4/temp2_input", (degrees * 1_000).to_string());
+        // A look through /proc, what is left of the delay, and a tick.
+        machine.run(8 * SECOND_MS);
+        assert_eq!(machine.metrics(1).temp_c, Some(degrees));
+    }
+}
+
 #[test]
 fn a_card_whose_status_changes_back_and_forth_is_followed() {
     let tree = Tree::new();
