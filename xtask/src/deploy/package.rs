@@ -25,7 +25,7 @@ fn names(architecture: &str) -> (&'static str, &'static str) {
 /// How the packages are to be made.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who answers for them, as "NAME <ADDRESS>" [default: DEBFULLNAME and DEBEMAIL of the environment; else nobody]
+    /// Who answers for them, a name and an address in angle brackets [default: DEBFULLNAME and DEBEMAIL of the environment; else nobody]
     #[arg(long)]
     maintainer: Option<String>,
 }
