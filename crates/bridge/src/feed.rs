@@ -157,6 +157,11 @@ impl Feed {
         self.trouble.is_some() || self.opened.is_some()
     }
 
+    /// Whether an attempt to open it has had an outcome.
+    pub(crate) fn has_outcome(&self) -> bool {
+        self.first_failure.is_some() || self.is_known()
+    }
+
     fn sampler(&self) -> Option<&dyn Sampler> {
         match &self.state {
             State::Opening { sampler, .. } | State::Open { sampler, .. } => Some(sampler.as_ref()),

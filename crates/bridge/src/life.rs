@@ -92,6 +92,8 @@ struct Life {
     is_settled: bool,
     /// The driver was let go on request.
     is_released: bool,
+    /// Until then a source waits for the first outcome of those before it, which says where its indices begin.
+    in_order_until: Instant,
 }
 
 /// [`WhenUnavailable`], the fallback being a feed.
@@ -132,7 +134,15 @@ impl Life {
             outlet,
             is_settled: false,
             is_released: false,
+            in_order_until: now + limits.slow_open,
         }
+    }
+
+    /// When a source is to be tried next.
+    fn attempt_at(&self, index: usize) -> Option<Instant> {
+        let at = self.feeds[index].next_attempt?;
+        let waits = self.feeds[..index].iter().any(|earlier| !earlier.has_outcome());
+        Some(if waits { at.max(self.in_order_until) } else { at })
     }
 
     fn live(&mut self, control: &Control) -> Result<(), BridgeError> {
@@ -188,9 +198,9 @@ impl Life {
         // A look at the pins wakes nobody up while rounds come in anyway.
         let mut deadline = (self.next_pin_check + PIN_CHECK_SLACK).min(self.next_summary);
         let timers = [self.next_mock_reminder, self.leftovers_until, self.gather.deadline()];
-        let feeds =
-            self.feeds.iter().flat_map(|feed| [feed.next_attempt, feed.withdraw_at, feed.open_deadline(&self.limits), feed.deadline()]);
-        for timer in timers.into_iter().chain(feeds).flatten() {
+        let attempts = (0..self.feeds.len()).filter_map(|index| self.attempt_at(index)).map(Some);
+        let feeds = self.feeds.iter().flat_map(|feed| [feed.withdraw_at, feed.open_deadline(&self.limits), feed.deadline()]);
+        for timer in timers.into_iter().chain(attempts).chain(feeds).flatten() {
             deadline = deadline.min(timer);
         }
 
@@ -239,7 +249,7 @@ impl Life {
                 self.end_sampler(hanging);
                 self.not_opened(index, OpenError::Failed(format!("it did not open within {:?}", self.limits.open)))?;
             }
-            if self.feeds[index].next_attempt.is_some_and(|at| now >= at) {
+            if self.attempt_at(index).is_some_and(|at| now >= at) {
                 self.attempt(index)?;
             }
             if self.feeds[index].withdraw_at.is_some_and(|at| now >= at) {
@@ -340,10 +350,9 @@ impl Life {
         let Self { feeds, gather, outlet, .. } = self;
         let tick = outlet.publish(&picture(feeds, gather, |_| false));
         gather.take();
-        if tick.outcome == Outcome::Nothing {
-            return;
+        if tick.outcome != Outcome::Nothing {
+            self.leftovers_until = None;
         }
-        self.leftovers_until = None;
         let (hold, published) = (self.outlet.hold(), tick.outcome == Outcome::Published);
         let shown = self.feeds.iter_mut().filter(|feed| feed.has_round());
         for (_, feed) in (0..).zip(shown).filter(|(part, _)| tick.answered & 1 << part != 0) {

@@ -204,7 +204,8 @@ impl Outlet {
         let answers =
             |part: &Part<'_>| part.news != News::Nothing && part.round.devices.iter().any(|device| is_held(device, now, self.hold));
         let answered = (0..).zip(parts).map(|(number, part)| u32::from(answers(part)) << number).sum();
-        if answered == 0 {
+        let has_slot = |(index, device)| index < gpu_types::GPU_MAX_DEVICES && is_held(device, now, self.hold);
+        if answered == 0 || !parts.iter().copied().flat_map(Part::devices).any(has_slot) {
             // Nothing is published, but the state says how the devices are.
             self.note_devices(parts, now);
             return Tick { outcome: Outcome::Nothing, answered };

@@ -316,6 +316,23 @@ fn devices_without_a_slot_are_left_out() {
 }
 
 #[test]
+fn devices_without_a_slot_do_not_keep_gpu_meta_fresh() {
+    let (first, second) = (script(16, "A", FIRST), script(1, "B", SECOND));
+    let running = start(Setup::default(), &first, &second);
+    let reader = running.reader();
+    wait_for(&reader, &(0..16).collect::<Vec<_>>(), &[FIRST]);
+    (0..16).for_each(|device| first.mood(device, Mood::Lost));
+    wait_for(&reader, &[], &[]);
+    let stopped = stamp(&reader);
+    thread::sleep(10 * INTERVAL);
+    assert_eq!(stamp(&reader), stopped);
+    first.change(|state| state.moods.fill(Mood::Answers));
+    wait_for(&reader, &(0..16).collect::<Vec<_>>(), &[FIRST]);
+    assert_eq!(second.opened(), 1, "it has answered all the while");
+    running.stop().1.unwrap();
+}
+
+#[test]
 fn a_source_that_fails_again_and_again_ends_the_bridge_only_when_it_is_alone() {
     let (first, second) = scripts();
     second.change(|state| {

@@ -13,7 +13,7 @@ use drm_sim::{Card, Tree, profiles};
 use e2e::{Bpffs, Bridge, BridgeBuilder, Sim, Workload, processes};
 use map_reader::{DevicePhase, Order, Phase, Reader};
 use nix::sys::signal::Signal;
-use nvml_sim::scenario::{Code, Device, Load, Process, ProcessUtilization, Scenario};
+use nvml_sim::scenario::{Code, Device, Fault, Load, Process, ProcessUtilization, Scenario};
 
 const GETPPID: Trigger = Trigger::SystemCall(nix::libc::SYS_getppid);
 /// For tests of what is in the maps, not of when.
@@ -144,6 +144,7 @@ fn consumers_see_the_gpus_of_all_vendors_and_their_processes() {
     machine.wait_for(&mut bridge, &reader, &[0, 1, 2, 3]);
     assert_eq!(vendors(&reader), [NVIDIA, NVIDIA, AMD, INTEL], "{}", bridge.log());
     assert_eq!(reader.meta().unwrap().n_devices, 4);
+    assert_eq!(bridge.count_in_log("move from index"), 0, "{}", bridge.log());
     let driver = reader.state().unwrap().driver_version().into_owned();
     assert!(driver.contains("; amdgpu") && driver.contains("xe"), "{driver}");
 
@@ -243,4 +244,20 @@ fn the_driver_of_one_vendor_goes_and_comes_back_and_the_others_go_on() {
     bridge.wait_for("the rest", || (places(&reader) == expected).then_some(()));
     goes_on(&mut bridge);
     assert_eq!(vendors(&reader), [NVIDIA, NVIDIA, INTEL]);
+}
+
+#[test]
+fn a_driver_that_hangs_while_it_is_opened_holds_up_the_others_for_five_seconds() {
+    let (mut machine, pins) = (Machine::start(), Bpffs::mount());
+    machine.sim.set(|scenario| scenario.fault(Fault::hang("nvmlInit*")));
+    let mut bridge = machine.bridge(&pins).start();
+    let started = Instant::now();
+    let reader = bridge.wait_until_published(&pins);
+    assert!(started.elapsed() >= Duration::from_secs(5), "after {:?}", started.elapsed());
+    bridge.wait_for("the other GPUs", || (published(&reader) == [0, 1]).then_some(()));
+    assert_eq!(vendors(&reader), [AMD, INTEL]);
+    machine.sim.heal();
+    machine.wait_for(&mut bridge, &reader, &[0, 1, 2, 3]);
+    assert_eq!(vendors(&reader), [NVIDIA, NVIDIA, AMD, INTEL]);
+    assert_eq!(bridge.count_in_log("the devices of drm move from index 0 on to 2 on"), 1, "{}", bridge.log());
 }
