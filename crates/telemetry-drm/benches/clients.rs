@@ -31,6 +31,7 @@ fn text(pci: &str, client_id: u64) -> String {
 
 struct Machine {
     device: Box<dyn Device>,
+    clients: usize,
     processes: usize,
     now: Now,
     reading: Reading,
@@ -54,24 +55,34 @@ impl Machine {
             }
         }
         let device = DrmSource::new(DrmOptions { root: tree.root().to_owned() }).open().unwrap().devices.remove(0);
-        let processes = device.probes().iter().position(|probe| probe.name == "processes").unwrap();
+        let probe = |name| device.probes().iter().position(|probe| probe.name == name).unwrap();
+        let (clients, processes) = (probe("clients"), probe("processes"));
         let now = Now { boottime_ns: 1, clock_offset_ns: 0 };
-        let mut machine = Self { device, processes, now, reading: Reading::default(), _tree: tree };
+        let mut machine = Self { device, clients, processes, now, reading: Reading::default(), _tree: tree };
         machine.look_after(5000);
+        machine.read_after(10);
         assert_eq!(machine.reading.processes.len(), with_clients as usize / 2);
         machine
     }
 
-    fn time_of_look_after(&mut self, milliseconds: u64) -> Duration {
+    fn time(&mut self, ask: impl FnOnce(&mut Self)) -> Duration {
         let time = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
         let start = time();
-        self.look_after(milliseconds);
+        ask(self);
         time() - start
     }
 
     fn look_after(&mut self, milliseconds: u64) {
+        self.ask_after(milliseconds, self.clients);
+    }
+
+    fn read_after(&mut self, milliseconds: u64) {
+        self.ask_after(milliseconds, self.processes);
+    }
+
+    fn ask_after(&mut self, milliseconds: u64, probe: usize) {
         self.now.boottime_ns += milliseconds * 1_000_000;
-        self.device.ask(self.processes, self.now, &mut self.reading).unwrap();
+        self.device.ask(probe, self.now, &mut self.reading).unwrap();
     }
 }
 
@@ -79,7 +90,9 @@ fn all_of_proc(criterion: &mut Criterion) {
     for with_clients in [0, 100, 1000] {
         let mut machine = Machine::new(with_clients);
         let name = format!("index of 1000 processes, 4000 files, {} of them of {} clients", with_clients * 4, with_clients * 2);
-        criterion.bench_function(&name, |bencher| bencher.iter_custom(|looks| (0..looks).map(|_| machine.time_of_look_after(5000)).sum()));
+        criterion.bench_function(&name, |bencher| {
+            bencher.iter_custom(|looks| (0..looks).map(|_| machine.time(|machine| machine.look_after(5000))).sum())
+        });
     }
 }
 
@@ -87,17 +100,7 @@ fn known_clients(criterion: &mut Criterion) {
     for with_clients in [10, 100, 1000] {
         let mut machine = Machine::new(with_clients);
         criterion.bench_function(&format!("look at {} known clients", with_clients * 2), |bencher| {
-            bencher.iter_custom(|looks| {
-                (0..looks)
-                    .map(|look| {
-                        // An index is due after 500 of them: it is had beforehand.
-                        if look % 400 == 0 {
-                            machine.look_after(5000);
-                        }
-                        machine.time_of_look_after(10)
-                    })
-                    .sum()
-            });
+            bencher.iter_custom(|looks| (0..looks).map(|_| machine.time(|machine| machine.read_after(10))).sum());
         });
     }
 }

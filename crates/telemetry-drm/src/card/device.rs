@@ -51,6 +51,8 @@ pub(crate) struct DrmDevice {
     local_memory: LocalMemory,
     pcie: PcieBandwidth,
     pcie_wait: Duration,
+    /// From when it was last asked until the next look through all of /proc is due.
+    clients_wait: Duration,
     /// What amdgpu's table said, and when.
     activity: Option<(u32, u64)>,
     is_table_of_use: bool,
@@ -83,6 +85,7 @@ impl DrmDevice {
             local_memory: LocalMemory::new(root, &found.pci),
             pcie: PcieBandwidth::new(&found.device(), found.number),
             pcie_wait: Duration::ZERO,
+            clients_wait: Duration::ZERO,
             activity: None,
             is_table_of_use: true,
             is_busy_broken: false,
@@ -147,16 +150,14 @@ impl DrmDevice {
         let read_ns = self.read_ns[probe];
         QUESTIONS[probe] == Question::Processes
             && self.driver() == Driver::Xe
-            && self
-                .turn
-                .take(&self.shared.clients, now_ns)
-                .is_some_and(|clients| clients.is_index_due(now_ns) || clients.has_looked_since(read_ns))
+            && self.turn.take(&self.shared.clients, now_ns).is_some_and(|clients| clients.has_looked_since(read_ns))
             && self.card().gate.may_read_clients(now_ns)
     }
 
     fn answer(&mut self, question: Question, access: Access, now: Now, reading: &mut Reading) -> Answer {
         let now_ns = now.boottime_ns;
         match question {
+            Question::Clients => self.ask_clients(now),
             Question::Processes => self.ask_processes(now, reading),
             Question::Memory if self.driver().is_intel() => self.ask_intel_memory(now_ns, reading),
             Question::Utilization if self.driver().is_intel() => self.ask_intel_utilization(reading),
@@ -190,7 +191,7 @@ impl DrmDevice {
                 self.is_table_of_use = table.is_none() || from_table.is_some();
             }
             Question::Utilization => self.ask_utilization(now, reading),
-            Question::Processes | Question::Pcie => {}
+            Question::Clients | Question::Processes | Question::Pcie => {}
         }
         Answer::Answered
     }
@@ -214,6 +215,17 @@ impl DrmDevice {
         }
     }
 
+    /// One card's look serves all: whoever asks soon after finds it done.
+    fn ask_clients(&mut self, now: Now) -> Answer {
+        let cards = &self.shared.cards;
+        let looked = self
+            .turn
+            .take(&self.shared.clients, now.boottime_ns)
+            .map(|mut clients| clients.look(now, &|place| cards[place].gate.may_read_clients(now.boottime_ns)));
+        self.clients_wait = looked.unwrap_or(Duration::ZERO);
+        Answer::Answered
+    }
+
     fn ask_processes(&mut self, now: Now, reading: &mut Reading) -> Answer {
         let cards = &self.shared.cards;
         let Some(mut clients) = self.turn.take(&self.shared.clients, now.boottime_ns) else {
@@ -235,6 +247,14 @@ impl DrmDevice {
             reading.sampled = self.client_busy_pct.map(|_| now.stamp());
         }
         Answer::Answered
+    }
+
+    /// Of a card whose clients may not be read now, what was known of them stands, but not of those that are gone.
+    fn drop_departed(&mut self, now_ns: u64, reading: &mut Reading) {
+        if let Some(mut clients) = self.turn.take(&self.shared.clients, now_ns) {
+            clients.drop_departed(self.place);
+            clients.processes_of(self.place, &mut reading.processes);
+        }
     }
 
     fn forget_clients(&mut self, reading: &mut Reading) {
@@ -292,6 +312,7 @@ impl Device for DrmDevice {
     fn period(&self, probe: usize) -> Duration {
         match QUESTIONS[probe] {
             _ if self.is_deferred[probe] => Duration::ZERO,
+            Question::Clients => self.clients_wait,
             Question::Pcie => self.pcie_wait,
             Question::Metrics if !self.is_table_of_use && !self.is_busy_broken => IDLE_TABLE_PERIOD,
             question => question.probe().period,
@@ -312,6 +333,9 @@ impl Device for DrmDevice {
         if !may_read {
             // What stands is as old as it is.
             reading.sampled = reading.sampled.or(self.touched);
+            if QUESTIONS[probe] == Question::Processes {
+                self.drop_departed(now_ns, reading);
+            }
             return Ok(Answer::Answered);
         }
         self.read_ns[probe] = now_ns;

@@ -5,10 +5,13 @@ use std::time::Duration;
 use telemetry::Probe;
 
 use super::Driver;
+use crate::clients::INDEX_PERIOD;
 
 /// Each is a group of files of like cost and rhythm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
+    /// Who they are: a look through all of /proc, for all cards. Apart from the reading of those that are known, which it would make dear.
+    Clients,
     Processes,
     Memory,
     Metrics,
@@ -19,9 +22,10 @@ pub(super) enum Question {
     Ecc,
 }
 
-/// Clients come first: their work tells whether a card is idle, and Intel's memory is the sum over them. amdgpu's table may have to stand in
+/// Clients come first, and before them who they are: their work tells whether a card is idle, and Intel's memory is the sum over them. amdgpu's table may have to stand in
 /// for its utilization.
-pub(super) const QUESTIONS: [Question; 8] = [
+pub(super) const QUESTIONS: [Question; 9] = [
+    Question::Clients,
     Question::Processes,
     Question::Memory,
     Question::Metrics,
@@ -46,6 +50,7 @@ impl Question {
     /// Most files tell the moment's state. Error counters are rarely worth a look, slow to read, and some reset what they count in.
     pub(super) const fn probe(self) -> Probe {
         let (name, period) = match self {
+            Self::Clients => ("clients", INDEX_PERIOD),
             Self::Processes => ("processes", Duration::ZERO),
             Self::Memory => ("memory", Duration::ZERO),
             Self::Metrics => ("metrics", Duration::ZERO),
@@ -61,6 +66,8 @@ impl Question {
     /// Whether it can be answered without a power call in the driver, so that the card may fall asleep all the same.
     pub(super) const fn is_gentle(self, driver: Driver) -> bool {
         match self {
+            // Each card is asked by itself whether it may be read.
+            Self::Clients => true,
             // Of Intel's cards it is the sum over their processes.
             Self::Memory => true,
             Self::Processes => !matches!(driver, Driver::Xe),

@@ -2,25 +2,20 @@
 
 use std::{mem, ops::Range, os::fd::OwnedFd};
 
-use rustix::io::Errno;
+use rustix::{
+    fs::{AtFlags, StatxFlags, statx},
+    io::Errno,
+};
 use telemetry::{Now, Stamp};
 
 use super::{
     Owned,
     fdinfo::{Fdinfo, added},
-    files::{self, TEXT_BYTES},
+    files::{self, ShortPath, TEXT_BYTES},
     index::{self, Holder},
     pci::PciAddress,
     usage::{self, Sample, Shares},
 };
-
-/// Which clients to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read {
-    All,
-    /// Those that have not been read.
-    New,
-}
 
 /// What clients are read by.
 #[derive(Debug)]
@@ -133,29 +128,39 @@ impl CardClients {
         self.by_owner.sort_unstable_by_key(|&place| (clients[place].owner(), place));
     }
 
-    /// Whether there are such clients.
-    pub(super) fn has(&self, which: Read) -> bool {
-        self.clients.iter().any(|client| client.is_wanted(which))
+    /// Whether there are no clients.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.clients.is_empty()
     }
 
-    /// Reads clients. One that is gone is dropped, unless another process holds it too.
-    pub(super) fn read(&mut self, card: usize, now: Now, which: Read, mut reader: Reader<'_>) {
+    /// Reads all clients. One that is gone is dropped, unless another process holds it too.
+    pub(super) fn read(&mut self, card: usize, now: Now, mut reader: Reader<'_>) {
+        let (mut is_progress, is_integrated) = (false, self.is_integrated);
+        self.visit(|client| {
+            if let Some(info) = client.read(card, &mut reader) {
+                is_progress |= client.advance(&info, now.boottime_ns, is_integrated);
+            }
+        });
+        self.is_progress |= is_progress;
+        self.sampled = now.stamp();
+    }
+
+    /// Drops clients that are gone, without reading any: the driver has no part in it.
+    pub(super) fn drop_departed(&mut self, mut reader: Reader<'_>) {
+        self.visit(|client| client.pass_on(&mut reader));
+    }
+
+    fn visit(&mut self, mut visit: impl FnMut(&mut Client)) {
         let mut is_moved = false;
         for client in &mut self.clients {
-            if !client.is_wanted(which) {
-                continue;
-            }
             let reader_before = client.holders.start;
-            if let Some(info) = client.read(card, &mut reader) {
-                self.is_progress |= client.advance(&info, now.boottime_ns, self.is_integrated);
-            }
+            visit(client);
             is_moved |= client.holders.start != reader_before;
         }
         if is_moved {
             self.clients.retain(|client| !client.holders.is_empty());
             self.sort_by_owner();
         }
-        self.sampled = now.stamp();
     }
 
     /// Ends a refresh.
@@ -197,43 +202,53 @@ impl Client {
         Self { id: first.client_id, holders, reader: Some(*first), ..client }
     }
 
-    const fn is_wanted(&self, which: Read) -> bool {
-        match which {
-            Read::All => true,
-            Read::New => self.sample.is_none(),
-        }
-    }
-
     fn owner(&self) -> Option<u32> {
         self.reader.filter(|reader| !reader.is_passed_over).map(|reader| reader.pid)
     }
 
     /// The client's text, by the first holder that still has it. None when there is none, or when it cannot be read this time.
     fn read(&mut self, card: usize, reader: &mut Reader<'_>) -> Option<Fdinfo> {
-        while let Some(&holder) = reader.holders.get(self.holders.clone()).and_then(<[Holder]>::first) {
-            if self.reader != Some(holder) {
-                self.reader = Some(holder);
-                self.file = None;
-                if !holder.is_alive(reader) {
-                    self.holders.start += 1;
-                    continue;
-                }
-            }
+        while let Some(holder) = self.holder(reader) {
             match self.read_by(&holder, reader) {
                 // Another file may have come to be at its number.
                 Ok(info) if info.client_id == Some(self.id) && index::card_of_client(info.pdev, card, reader.addresses) == Some(card) => {
                     return Some(info);
                 }
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR) => return None,
-                Ok(_) | Err(_) => {
-                    if self.file.take().is_some() {
-                        reader.may_keep += 1;
-                    }
-                    self.holders.start += 1;
-                }
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR) if holder.has_file(reader) => return None,
+                Ok(_) | Err(_) => self.leave_holder(reader),
             }
         }
         None
+    }
+
+    /// Goes on to the first holder that still has the file.
+    fn pass_on(&mut self, reader: &mut Reader<'_>) {
+        while self.holder(reader).is_some_and(|holder| !holder.has_file(reader)) {
+            self.leave_holder(reader);
+        }
+    }
+
+    /// The first holder that is left, if it is still the process that it was when it becomes the first.
+    fn holder(&mut self, reader: &mut Reader<'_>) -> Option<Holder> {
+        loop {
+            let holder = *reader.holders.get(self.holders.clone())?.first()?;
+            if self.reader == Some(holder) {
+                return Some(holder);
+            }
+            self.reader = Some(holder);
+            self.file = None;
+            if holder.is_alive(reader) {
+                return Some(holder);
+            }
+            self.holders.start += 1;
+        }
+    }
+
+    fn leave_holder(&mut self, reader: &mut Reader<'_>) {
+        if self.file.take().is_some() {
+            reader.may_keep += 1;
+        }
+        self.holders.start += 1;
     }
 
     fn read_by(&mut self, holder: &Holder, reader: &mut Reader<'_>) -> Result<Fdinfo, Errno> {
@@ -272,6 +287,13 @@ impl Client {
 impl Holder {
     const fn is_same_process(&self, other: &Self) -> bool {
         self.pid == other.pid && self.start == other.start
+    }
+
+    /// Whether there is such an open file, which can be seen without opening anything.
+    fn has_file(&self, reader: &Reader<'_>) -> bool {
+        let Some(path) = ShortPath::new(format_args!("proc/{}/fdinfo/{}", self.pid, self.fd)) else { return false };
+        let looked = statx(reader.root, path.as_bytes(), AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+        !looked.is_err_and(files::is_gone)
     }
 
     /// Whether the PID is still that process's.

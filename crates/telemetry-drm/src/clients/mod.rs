@@ -1,7 +1,8 @@
 //! Who uses the cards: DRM clients from `/proc/PID/fdinfo`, and compute processes from kfd.
 //!
-//! Every 5 s at most all of /proc is looked through for open device files of the cards; in between only known clients are read, each card's
-//! when that card is asked. A client is counted once, however many processes hold it.
+//! Every 5 s at most all of /proc is looked through for open device files of the cards: what is found is for all cards, whichever of them
+//! asked. Known clients are read by themselves, each card's when that card is asked: that one pays for no more than its own. A client is
+//! counted once, however many processes hold it.
 
 mod client;
 mod fdinfo;
@@ -17,20 +18,22 @@ use std::{
     mem,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use log::{debug, info, warn};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use telemetry::{Now, Process, ProcessUtilization, Stamp};
 
-use client::{CardClients, Read, Reader};
+use client::{CardClients, Reader};
 use files::TEXT_BYTES;
 use index::{Index, IndexError};
 use kfd::Kfd;
 use pci::PciAddress;
 use usage::Shares;
 
-const INDEX_PERIOD_NS: u64 = 5_000_000_000;
+/// How long a look through all of /proc stands.
+pub(crate) const INDEX_PERIOD: Duration = Duration::from_secs(5);
 /// Two questions about a card within this time are one; shorter samples would be noise.
 const SAMPLE_PERIOD_NS: u64 = 10_000_000;
 /// Of clients beyond these, the file is opened at each reading. A kept one costs a sixth of the time and one of the 1,024 files that a
@@ -88,36 +91,53 @@ impl Clients {
         }
     }
 
-    /// Brings what is known of `card` up to date; called again for it within a few milliseconds, does nothing. `may_read` says of each card
-    /// whether its clients' fdinfo may be read now: that of a card which sleeps, or would be woken, may not. It is asked once a card at most,
-    /// and only when something of that card is there to be read.
+    /// Looks through all of /proc for clients of all cards, unless that was done less than [`INDEX_PERIOD`] ago; tells when it is due again.
+    /// `may_read` says of each card whether its clients' fdinfo may be read now: that of a card which sleeps, or would be woken, may not. It
+    /// is asked once a card at most, and only when something of that card is there to be read.
+    pub(crate) fn look(&mut self, now: Now, may_read: &dyn Fn(usize) -> bool) -> Duration {
+        let at_ns = now.boottime_ns;
+        let age = self.indexed_ns.map(|indexed_ns| Duration::from_nanos(at_ns.saturating_sub(indexed_ns)));
+        if let Some(rest) = age.and_then(|age| INDEX_PERIOD.checked_sub(age)).filter(|rest| !rest.is_zero()) {
+            return rest;
+        }
+        self.indexed_ns = Some(at_ns);
+        if let Some(root) = self.open_root() {
+            let answers = self.take_answers();
+            self.take_index(&root, &|card| once(&answers, card, may_read));
+            self.answers = answers;
+            self.root = Some(root);
+        }
+        INDEX_PERIOD
+    }
+
+    /// Reads the known clients of `card`; called again for it within a few milliseconds, does nothing. `may_read` is asked once, and only when
+    /// there is something to read.
     pub(crate) fn refresh(&mut self, card: usize, now: Now, may_read: &dyn Fn(usize) -> bool) {
         let at_ns = now.boottime_ns;
         if self.cards[card].refreshed_ns().is_some_and(|refreshed_ns| at_ns.saturating_sub(refreshed_ns) < SAMPLE_PERIOD_NS) {
             return;
         }
         let Some(root) = self.open_root() else { return };
-        // Asked once a card, and only when there is something to read: the answer may be taken for the reading.
-        let answers = mem::take(&mut self.answers);
-        answers.iter().for_each(|answer| answer.set(None));
-        let may_read = |card: usize| {
-            let answer = answers[card].get().unwrap_or_else(|| may_read(card));
-            answers[card].set(Some(answer));
-            answer
-        };
-        // Before the index, so that what that takes does not come between two readings of a client.
-        self.read_clients(card, now, &root, Read::All, &may_read);
-        if self.is_index_due(at_ns) {
-            self.indexed_ns = Some(at_ns);
-            self.take_index(&root, &may_read);
-            self.read_clients(card, now, &root, Read::New, &may_read);
-        }
+        let answers = self.take_answers();
+        let may_read = |card: usize| once(&answers, card, may_read);
+        self.read_clients(card, now, &root, &may_read);
         if self.access == Access::Full && self.kfd.is_due(card, at_ns) && may_read(card) && self.kfd.read(&root, card, now, &mut self.text)
         {
             self.cards[card].note_progress();
         }
         self.cards[card].finish(now, answers[card].get() != Some(false));
         self.answers = answers;
+        self.root = Some(root);
+    }
+
+    /// Drops those of `card` that are gone, without reading fdinfo: for a card that may not be read now.
+    pub(crate) fn drop_departed(&mut self, card: usize) {
+        if self.cards[card].is_empty() {
+            return;
+        }
+        let Some(root) = self.open_root() else { return };
+        let (cards, reader) = self.reader(&root);
+        cards[card].drop_departed(reader);
         self.root = Some(root);
     }
 
@@ -156,11 +176,6 @@ impl Clients {
         self.access == Access::Full
     }
 
-    /// Whether the next refresh at this time looks through all of /proc.
-    pub(crate) fn is_index_due(&self, at_ns: u64) -> bool {
-        self.indexed_ns.is_none_or(|indexed_ns| at_ns.saturating_sub(indexed_ns) >= INDEX_PERIOD_NS)
-    }
-
     /// Whether all of /proc was looked through after `at_ns`.
     pub(crate) fn has_looked_since(&self, at_ns: u64) -> bool {
         self.indexed_ns.is_some_and(|indexed_ns| indexed_ns > at_ns)
@@ -176,10 +191,21 @@ impl Clients {
         })
     }
 
-    fn read_clients(&mut self, card: usize, now: Now, root: &OwnedFd, which: Read, may_read: &dyn Fn(usize) -> bool) {
-        if self.access != Access::Full || !self.cards[card].has(which) || !may_read(card) {
+    fn take_answers(&mut self) -> Vec<Cell<Option<bool>>> {
+        let answers = mem::take(&mut self.answers);
+        answers.iter().for_each(|answer| answer.set(None));
+        answers
+    }
+
+    fn read_clients(&mut self, card: usize, now: Now, root: &OwnedFd, may_read: &dyn Fn(usize) -> bool) {
+        if self.access != Access::Full || self.cards[card].is_empty() || !may_read(card) {
             return;
         }
+        let (cards, reader) = self.reader(root);
+        cards[card].read(card, now, reader);
+    }
+
+    fn reader<'a>(&'a mut self, root: &'a OwnedFd) -> (&'a mut [CardClients], Reader<'a>) {
         let kept = self.cards.iter().map(CardClients::kept_files).sum::<usize>();
         let reader = Reader {
             root,
@@ -188,7 +214,7 @@ impl Clients {
             text: &mut self.text,
             may_keep: MOST_KEPT_FILES.saturating_sub(kept),
         };
-        self.cards[card].read(card, now, which, reader);
+        (&mut self.cards, reader)
     }
 
     fn take_index(&mut self, root: &OwnedFd, may_read: &dyn Fn(usize) -> bool) {
@@ -233,6 +259,13 @@ impl Clients {
             ),
         }
     }
+}
+
+/// The answer for a card, which may be taken for the reading: asked once.
+fn once(answers: &[Cell<Option<bool>>], card: usize, may_read: &dyn Fn(usize) -> bool) -> bool {
+    let answer = answers[card].get().unwrap_or_else(|| may_read(card));
+    answers[card].set(Some(answer));
+    answer
 }
 
 /// A process's clients together.

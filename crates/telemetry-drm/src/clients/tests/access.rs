@@ -82,7 +82,9 @@ fn what_was_seen_before_is_not_published_once_not_all_is_seen() {
 fn look_at_this_machine() -> (Clients, Vec<Process>) {
     let mut clients = Clients::new(Path::new("/"), &[CardKey { pci_slot: INTEL.slot.to_owned(), is_integrated: true }]);
     for second in [10, 20] {
-        clients.refresh(0, Now { boottime_ns: second * 1_000_000_000, clock_offset_ns: 0 }, &|_| true);
+        let now = Now { boottime_ns: second * 1_000_000_000, clock_offset_ns: 0 };
+        clients.look(now, &|_| true);
+        clients.refresh(0, now, &|_| true);
     }
     let mut processes = Vec::new();
     clients.processes_of(0, &mut processes);

@@ -45,6 +45,66 @@ fn a_process_that_ends_is_gone_at_the_next_look() {
     machine.check(0, &[(41, Some(MIB), Some((0, 0, 0)))]);
 }
 
+/// The first 256 are read through files that stay open, the others by their path.
+#[test]
+fn of_very_many_processes_those_that_end_are_gone_at_the_next_reading() {
+    const PROCESSES: u32 = 700;
+    let mut machine = Machine::new(&[AMD]);
+    let mut processes: Vec<_> = (0..PROCESSES).map(|number| machine.proc.process(1_000 + number, "train", 1000)).collect();
+    for (process, id) in processes.iter().zip(1..) {
+        process.open(5, "dev/dri/renderD128", text(id, 0));
+    }
+    machine.refresh(0);
+    assert_eq!(machine.processes(0).len(), PROCESSES as usize);
+    let stays = processes.swap_remove(3);
+    let last = processes.pop().unwrap();
+    processes.into_iter().for_each(drm_sim::proc::Process::exit);
+    machine.pass(0.1);
+    machine.read(0);
+    assert_eq!(machine.processes(0).iter().map(|process| process.pid).collect::<Vec<_>>(), [1_003, 1_000 + PROCESSES - 2]);
+    stays.exit();
+    last.exit();
+    machine.pass(0.1);
+    machine.read(0);
+    machine.check(0, &[]);
+}
+
+#[test]
+fn known_clients_are_read_without_a_look_through_proc_however_long_ago_that_was() {
+    let mut machine = Machine::new(&[AMD]);
+    machine.refresh(0);
+    machine.proc.process(40, "game", 1000).open(5, "dev/dri/renderD128", text(7, 0));
+    for _ in 0..10 {
+        machine.pass(5.0 * SECOND);
+        machine.read(0);
+        machine.check(0, &[]);
+    }
+    machine.pass(SECOND);
+    machine.refresh(0);
+    machine.check(0, &[(40, Some(MIB), None)]);
+}
+
+#[test]
+fn who_ends_while_the_card_may_not_be_read_is_dropped_unread() {
+    let mut machine = Machine::new(&[XE]);
+    let parent = machine.proc.process(40, "parent", 1000);
+    let shared = parent.open(5, "dev/dri/renderD128", xe(5).resident("vram0", 1024));
+    let child = machine.proc.process(41, "child", 1001);
+    child.hold(5, "dev/dri/renderD128", &shared);
+    machine.proc.process(42, "other", 1002).open(5, "dev/dri/renderD128", xe(6).resident("vram0", 2048));
+    machine.refresh(0);
+    // Any open of this hangs.
+    let fdinfo = machine.tree.root().join("proc/42/fdinfo/5");
+    fs::remove_file(&fdinfo).unwrap();
+    mkfifo(&fdinfo, Mode::S_IRUSR).unwrap();
+    parent.exit();
+    machine.clients.drop_departed(0);
+    machine.check(0, &[(41, Some(MIB), None), (42, Some(2 * MIB), None)]);
+    child.exit();
+    machine.clients.drop_departed(0);
+    machine.check(0, &[(42, Some(2 * MIB), None)]);
+}
+
 #[test]
 fn a_client_goes_on_with_the_next_process_that_holds_it() {
     let mut machine = Machine::new(&[AMD]);
@@ -172,20 +232,22 @@ fn whether_a_card_may_be_read_is_asked_once_and_only_for_something_to_read() {
     let mut machine = Machine::new(&[XE, AMD]);
     let asked = std::cell::RefCell::new(Vec::new());
     let refresh = |machine: &mut Machine| {
-        asked.borrow_mut().clear();
-        machine.clients.refresh(0, machine.now, &|card| {
+        let may_read = |card| {
             asked.borrow_mut().push(card);
             true
-        });
+        };
+        machine.clients.look(machine.now, &may_read);
+        let for_look = asked.take();
+        machine.clients.refresh(0, machine.now, &may_read);
         machine.pass(SECOND);
-        asked.borrow().clone()
+        [for_look, asked.take()]
     };
-    assert_eq!(refresh(&mut machine), []);
+    assert_eq!(refresh(&mut machine), [[], []]);
     let process = machine.proc.process(40, "vkcube", 1000);
     (5..9).for_each(|fd| drop(process.open(fd, "dev/dri/renderD128", xe(fd.into()).resident("vram0", 1024))));
     machine.pass(4.0 * SECOND);
-    assert_eq!(refresh(&mut machine), [0]);
-    assert_eq!(refresh(&mut machine), [0]);
+    assert_eq!(refresh(&mut machine), [[0], [0]]);
+    assert_eq!(refresh(&mut machine), [vec![], vec![0]]);
     machine.check(0, &[(40, Some(4 * MIB), None)]);
 }
 

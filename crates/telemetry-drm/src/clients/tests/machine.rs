@@ -74,7 +74,15 @@ impl Machine {
         self.now.boottime_ns += (seconds * 1e9) as u64;
     }
 
+    /// A tick of a card: looks through /proc if that is due, then reads what is known.
     pub(super) fn refresh(&mut self, card: usize) {
+        let asleep = self.asleep.borrow();
+        self.clients.look(self.now, &|card| !asleep.contains(&card));
+        self.clients.refresh(card, self.now, &|card| !asleep.contains(&card));
+    }
+
+    /// Reads what is known alone.
+    pub(super) fn read(&mut self, card: usize) {
         let asleep = self.asleep.borrow();
         self.clients.refresh(card, self.now, &|card| !asleep.contains(&card));
     }
