@@ -33,6 +33,7 @@ struct Machine {
     device: Box<dyn Device>,
     clients: usize,
     processes: usize,
+    departures: usize,
     now: Now,
     reading: Reading,
     _tree: Tree,
@@ -56,9 +57,9 @@ impl Machine {
         }
         let device = DrmSource::new(DrmOptions { root: tree.root().to_owned() }).open().unwrap().devices.remove(0);
         let probe = |name| device.probes().iter().position(|probe| probe.name == name).unwrap();
-        let (clients, processes) = (probe("clients"), probe("processes"));
+        let (clients, processes, departures) = (probe("clients"), probe("processes"), probe("departures"));
         let now = Now { boottime_ns: 1, clock_offset_ns: 0 };
-        let mut machine = Self { device, clients, processes, now, reading: Reading::default(), _tree: tree };
+        let mut machine = Self { device, clients, processes, departures, now, reading: Reading::default(), _tree: tree };
         machine.look_after(5000);
         machine.read_after(10);
         assert_eq!(machine.reading.processes.len(), with_clients as usize / 2);
@@ -78,6 +79,10 @@ impl Machine {
 
     fn read_after(&mut self, milliseconds: u64) {
         self.ask_after(milliseconds, self.processes);
+    }
+
+    fn check_after(&mut self, milliseconds: u64) {
+        self.ask_after(milliseconds, self.departures);
     }
 
     fn ask_after(&mut self, milliseconds: u64, probe: usize) {
@@ -105,5 +110,15 @@ fn known_clients(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, all_of_proc, known_clients);
+fn departures(criterion: &mut Criterion) {
+    for with_clients in [10, 100, 1000] {
+        let mut machine = Machine::new(with_clients);
+        machine.check_after(10);
+        criterion.bench_function(&format!("see whether {} known clients are there", with_clients * 2), |bencher| {
+            bencher.iter_custom(|looks| (0..looks).map(|_| machine.time(|machine| machine.check_after(10))).sum());
+        });
+    }
+}
+
+criterion_group!(benches, all_of_proc, known_clients, departures);
 criterion_main!(benches);

@@ -109,12 +109,12 @@ fn after_a_churn_on_five_cards_nobody_who_is_gone_outlasts_one_reading() {
     let proc = Proc::new(tree.root());
     let mut lanes = open(&tree);
     let mut at_ms = 100 * SECOND_MS;
-    for generation in 0..3 {
+    for generation in 0..2 {
         let first = 1_000 + generation * 1_000;
         let processes: Vec<_> = (0..5 * EACH).map(|number| start(&proc, &cards[number as usize % cards.len()], first + number)).collect();
-        // At 50 ms, as long as it takes for a look to be due.
-        for _ in 0..101 {
-            at_ms += 50;
+        // As long as it takes for a look to be due.
+        for _ in 0..11 {
+            at_ms += 500;
             for lane in &mut lanes {
                 lane.ask("clients", at_ms);
                 lane.ask("processes", at_ms);
@@ -131,6 +131,25 @@ fn after_a_churn_on_five_cards_nobody_who_is_gone_outlasts_one_reading() {
     }
 }
 
+/// So many clients are read every few seconds only: that they are gone is seen without reading them.
+#[test]
+fn of_very_many_clients_those_that_are_gone_are_dropped_between_two_readings() {
+    let tree = Tree::new();
+    let card = tree.add(0, &RX6900XT);
+    let proc = Proc::new(tree.root());
+    let mut lanes = open(&tree);
+    let mut processes: Vec<_> = (0..600).map(|number| start(&proc, &card, 1_000 + number)).collect();
+    for name in ["clients", "processes", "departures"] {
+        lanes[0].ask(name, SECOND_MS);
+    }
+    assert_eq!(lanes[0].pids().len(), 600);
+    // Among the first, whose fdinfo is kept open, and the last, whose is not.
+    processes.drain(1..599).for_each(Process::exit);
+    lanes[0].ask("departures", SECOND_MS + 100);
+    assert_eq!(lanes[0].pids(), [1_000, 1_599]);
+    assert!(lanes[0].reading.processes.iter().all(|process| process.used_memory_bytes == Some(2 << 20)), "what was known of them stands");
+}
+
 /// An idle card of xe may not be read: what is known of its clients stands, but not of those that are gone.
 #[test]
 fn who_ends_on_an_idle_card_of_xe_is_gone_at_once() {
@@ -143,8 +162,9 @@ fn who_ends_on_an_idle_card_of_xe_is_gone_at_once() {
     let mut at_ms = 100 * SECOND_MS;
     for _ in 0..100 {
         at_ms += 100;
-        lanes[0].ask("clients", at_ms);
-        lanes[0].ask("processes", at_ms);
+        for name in ["clients", "processes", "departures"] {
+            lanes[0].ask(name, at_ms);
+        }
     }
     assert_eq!(lanes[0].pids(), [40, 41]);
     ends.exit();
@@ -152,5 +172,6 @@ fn who_ends_on_an_idle_card_of_xe_is_gone_at_once() {
     stays.close(5);
     let _fifo = stays.open_hanging(5, &format!("dev/dri/renderD{}", card.render_minor()));
     lanes[0].ask("processes", at_ms + 100);
+    lanes[0].ask("departures", at_ms + 100);
     assert_eq!(lanes[0].pids(), [40]);
 }

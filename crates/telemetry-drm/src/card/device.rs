@@ -1,6 +1,7 @@
 //! The device: asks a card's files what may be asked now.
 
 use std::{
+    mem,
     path::Path,
     sync::{Arc, Mutex},
     time::Duration,
@@ -57,6 +58,8 @@ pub(crate) struct DrmDevice {
     activity: Option<(u32, u64)>,
     is_table_of_use: bool,
     is_busy_broken: bool,
+    /// Since it was last asked who has departed.
+    has_read_clients: bool,
     /// The clients' figure at their last reading.
     client_busy_pct: Option<u32>,
     /// Whether the processes of all users were seen then.
@@ -89,6 +92,7 @@ impl DrmDevice {
             activity: None,
             is_table_of_use: true,
             is_busy_broken: false,
+            has_read_clients: false,
             client_busy_pct: None,
             sees_everybody: false,
             read_ns: [0; QUESTIONS.len()],
@@ -159,6 +163,7 @@ impl DrmDevice {
         match question {
             Question::Clients => self.ask_clients(now),
             Question::Processes => self.ask_processes(now, reading),
+            Question::Departures => self.ask_departures(now.boottime_ns, reading),
             Question::Memory if self.driver().is_intel() => self.ask_intel_memory(now_ns, reading),
             Question::Utilization if self.driver().is_intel() => self.ask_intel_utilization(reading),
             Question::Pcie => {
@@ -191,7 +196,7 @@ impl DrmDevice {
                 self.is_table_of_use = table.is_none() || from_table.is_some();
             }
             Question::Utilization => self.ask_utilization(now, reading),
-            Question::Clients | Question::Processes | Question::Pcie => {}
+            Question::Clients | Question::Processes | Question::Departures | Question::Pcie => {}
         }
         Answer::Answered
     }
@@ -234,6 +239,7 @@ impl DrmDevice {
             }
             return Answer::Answered;
         };
+        self.has_read_clients = true;
         clients.refresh(self.place, now, &|place| cards[place].gate.may_read_clients(now.boottime_ns));
         clients.processes_of(self.place, &mut reading.processes);
         self.client_busy_pct = clients.busy_pct(self.place);
@@ -249,12 +255,14 @@ impl DrmDevice {
         Answer::Answered
     }
 
-    /// Of a card whose clients may not be read now, what was known of them stands, but not of those that are gone.
-    fn drop_departed(&mut self, now_ns: u64, reading: &mut Reading) {
-        if let Some(mut clients) = self.turn.take(&self.shared.clients, now_ns) {
+    /// While the clients are not read, what was known of them stands, but not of those that are gone.
+    fn ask_departures(&mut self, now_ns: u64, reading: &mut Reading) -> Answer {
+        let is_known = mem::take(&mut self.has_read_clients);
+        if !is_known && let Some(mut clients) = self.turn.take(&self.shared.clients, now_ns) {
             clients.drop_departed(self.place);
             clients.processes_of(self.place, &mut reading.processes);
         }
+        Answer::Answered
     }
 
     fn forget_clients(&mut self, reading: &mut Reading) {
@@ -333,9 +341,6 @@ impl Device for DrmDevice {
         if !may_read {
             // What stands is as old as it is.
             reading.sampled = reading.sampled.or(self.touched);
-            if QUESTIONS[probe] == Question::Processes {
-                self.drop_departed(now_ns, reading);
-            }
             return Ok(Answer::Answered);
         }
         self.read_ns[probe] = now_ns;

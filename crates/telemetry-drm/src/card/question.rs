@@ -13,6 +13,8 @@ pub(super) enum Question {
     /// Who they are: a look through all of /proc, for all cards. Apart from the reading of those that are known, which it would make dear.
     Clients,
     Processes,
+    /// Which of them have ended, by a stat for each: when there are so many that reading them is rare, and of a card that may not be read.
+    Departures,
     Memory,
     Metrics,
     Utilization,
@@ -24,9 +26,10 @@ pub(super) enum Question {
 
 /// Clients come first, and before them who they are: their work tells whether a card is idle, and Intel's memory is the sum over them. amdgpu's table may have to stand in
 /// for its utilization.
-pub(super) const QUESTIONS: [Question; 9] = [
+pub(super) const QUESTIONS: [Question; 10] = [
     Question::Clients,
     Question::Processes,
+    Question::Departures,
     Question::Memory,
     Question::Metrics,
     Question::Utilization,
@@ -52,6 +55,7 @@ impl Question {
         let (name, period) = match self {
             Self::Clients => ("clients", INDEX_PERIOD),
             Self::Processes => ("processes", Duration::ZERO),
+            Self::Departures => ("departures", Duration::ZERO),
             Self::Memory => ("memory", Duration::ZERO),
             Self::Metrics => ("metrics", Duration::ZERO),
             Self::Utilization => ("utilization", Duration::ZERO),
@@ -68,6 +72,8 @@ impl Question {
         match self {
             // Each card is asked by itself whether it may be read.
             Self::Clients => true,
+            // The driver has no part in it.
+            Self::Departures => true,
             // Of Intel's cards it is the sum over their processes.
             Self::Memory => true,
             Self::Processes => !matches!(driver, Driver::Xe),

@@ -2,16 +2,13 @@
 
 use std::{mem, ops::Range, os::fd::OwnedFd};
 
-use rustix::{
-    fs::{AtFlags, StatxFlags, statx},
-    io::Errno,
-};
+use rustix::io::Errno;
 use telemetry::{Now, Stamp};
 
 use super::{
     Owned,
     fdinfo::{Fdinfo, added},
-    files::{self, ShortPath, TEXT_BYTES},
+    files::{self, TEXT_BYTES},
     index::{self, Holder},
     pci::PciAddress,
     usage::{self, Sample, Shares},
@@ -289,11 +286,9 @@ impl Holder {
         self.pid == other.pid && self.start == other.start
     }
 
-    /// Whether there is such an open file, which can be seen without opening anything.
+    /// Whether the process is there with a file at that number.
     fn has_file(&self, reader: &Reader<'_>) -> bool {
-        let Some(path) = ShortPath::new(format_args!("proc/{}/fdinfo/{}", self.pid, self.fd)) else { return false };
-        let looked = statx(reader.root, path.as_bytes(), AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
-        !looked.is_err_and(files::is_gone)
+        files::exists(reader.root, format_args!("proc/{}/fdinfo/{}", self.pid, self.fd))
     }
 
     /// Whether the PID is still that process's.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, RawDir, openat},
+    fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, statx},
     io::{Errno, pread},
 };
 
@@ -108,6 +108,14 @@ impl Entries {
         }
         Ok(())
     }
+}
+
+/// Whether there is such a file, which can be seen without opening it; if that cannot be told, there is.
+pub(super) fn exists(directory: impl AsFd, path: fmt::Arguments<'_>) -> bool {
+    let looked = ShortPath::new(path)
+        .ok_or(Errno::NAMETOOLONG)
+        .and_then(|path| statx(directory, path.as_bytes(), AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE));
+    !looked.is_err_and(is_gone)
 }
 
 /// Whether an error only says that the process, or its file, is no longer there.

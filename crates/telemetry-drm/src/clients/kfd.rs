@@ -111,6 +111,11 @@ impl Kfd {
         processes.iter().any(|process| process.occupancy_pct > Some(0))
     }
 
+    /// Drops processes of a card that are gone since they were read.
+    pub(super) fn drop_departed(&mut self, root: &OwnedFd, card: usize) {
+        self.cards[card].processes.retain(|process| files::exists(root, format_args!("sys/class/kfd/kfd/proc/{}", process.pid)));
+    }
+
     /// When the processes of a card were last read.
     pub(super) fn sampled(&self, card: usize) -> Stamp {
         self.cards[card].read.map_or_else(Stamp::default, |read| read.stamp())

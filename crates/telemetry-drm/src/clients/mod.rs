@@ -121,6 +121,7 @@ impl Clients {
         let answers = self.take_answers();
         let may_read = |card: usize| once(&answers, card, may_read);
         self.read_clients(card, now, &root, &may_read);
+        self.kfd.drop_departed(&root, card);
         if self.access == Access::Full && self.kfd.is_due(card, at_ns) && may_read(card) && self.kfd.read(&root, card, now, &mut self.text)
         {
             self.cards[card].note_progress();
@@ -130,12 +131,13 @@ impl Clients {
         self.root = Some(root);
     }
 
-    /// Drops those of `card` that are gone, without reading fdinfo: for a card that may not be read now.
+    /// Drops those of `card` that are gone, without reading fdinfo.
     pub(crate) fn drop_departed(&mut self, card: usize) {
-        if self.cards[card].is_empty() {
+        if self.cards[card].is_empty() && self.kfd.processes(card).is_empty() {
             return;
         }
         let Some(root) = self.open_root() else { return };
+        self.kfd.drop_departed(&root, card);
         let (cards, reader) = self.reader(&root);
         cards[card].drop_departed(reader);
         self.root = Some(root);

@@ -34,6 +34,23 @@ fn rocm_shows_though_fdinfo_tells_nothing_of_it() {
     assert!(!machine.clients.made_progress(0));
 }
 
+/// Its figures are read once a second; whether it is there, at every reading.
+#[test]
+fn a_compute_process_that_ends_is_gone_at_the_next_reading() {
+    let (mut machine, kfd) = machine();
+    let processes = [40, 41, 42].map(|pid| kfd.process(pid));
+    processes.iter().for_each(|process| process.set(GPU.gpu_id, GIB, 0));
+    machine.refresh(0);
+    let [first, second, _third] = processes;
+    first.exit();
+    machine.pass(0.1);
+    machine.read(0);
+    machine.check(0, &[(41, Some(GIB), Some((0, 0, 0))), (42, Some(GIB), Some((0, 0, 0)))]);
+    second.exit();
+    machine.clients.drop_departed(0);
+    machine.check(0, &[(42, Some(GIB), Some((0, 0, 0)))]);
+}
+
 #[test]
 fn memory_that_both_tell_of_is_the_larger_and_not_the_sum() {
     let (mut machine, kfd) = machine();
