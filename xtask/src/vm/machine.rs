@@ -4,19 +4,24 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
 use super::plan::Program;
+use crate::say::say;
 use crate::shell::{self, command};
 
 /// What timeout makes of a program that was killed.
 const KILLED: i32 = 137;
 /// Whether an address is random makes no difference here, nor what a CPU might leak.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off";
+/// From the start to the first program, which takes some twenty seconds. Of 48 emulated CPUs one in some boots is never heard of again, and with it the
+/// kernel; a machine that has begun nothing has tested nothing, and is started anew.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const MOST_BOOTS: u32 = 3;
 /// The clock is the host's, as good on one CPU as on another.
 const ONE_CLOCK: &str = " tsc=reliable";
 
@@ -99,24 +104,48 @@ impl Machine<'_> {
             .arg(format!("file:{}", results.display()))
             .stdin(Stdio::null());
         shell::announce(&qemu);
-        let mut child = qemu.spawn().context("cannot start qemu")?;
         let end = Instant::now() + limit;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break Some(status);
+        let mut boots = 1;
+        loop {
+            let boot_end = if boots < MOST_BOOTS { end.min(Instant::now() + BOOT_LIMIT) } else { end };
+            match wait(qemu.spawn().context("cannot start qemu")?, self.console_log, boot_end, end)? {
+                End::Booting if Instant::now() < end => {
+                    say!("vm: {} CPUs, and nothing on the console after {} s: started anew", self.smp, BOOT_LIMIT.as_secs());
+                    boots += 1;
+                }
+                End::Booting | End::Killed => break,
+                End::Exited(status) if status.success() => break,
+                End::Exited(status) => bail!("qemu failed: {status}"),
             }
-            if Instant::now() >= end {
-                child.kill()?;
-                child.wait()?;
-                break None;
-            }
-            thread::sleep(Duration::from_millis(50));
-        };
-        if let Some(status) = status.filter(|status| !status.success()) {
-            bail!("qemu failed: {status}");
         }
         let results = fs::read_to_string(&results).context("cannot read the machine's results")?;
         Ok(programs.iter().map(|program| outcome(&program.name, &results)).collect())
+    }
+}
+
+/// How qemu ended.
+enum End {
+    Exited(ExitStatus),
+    /// Its time was up.
+    Killed,
+    /// It was killed before the machine's first program said anything.
+    Booting,
+}
+
+fn wait(mut qemu: Child, console_log: &Path, boot_end: Instant, end: Instant) -> Result<End> {
+    loop {
+        if let Some(status) = qemu.try_wait()? {
+            return Ok(End::Exited(status));
+        }
+        let now = Instant::now();
+        // The kernel is quiet: what is there is the first program's, or a panic.
+        let is_booting = now >= boot_end && fs::metadata(console_log).map_or(0, |log| log.len()) == 0;
+        if is_booting || now >= end {
+            qemu.kill()?;
+            qemu.wait()?;
+            return Ok(if is_booting { End::Booting } else { End::Killed });
+        }
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
