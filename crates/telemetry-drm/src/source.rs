@@ -56,7 +56,13 @@ impl DrmSource {
         let keys: Vec<_> =
             cards.iter().map(|card| CardKey { pci_slot: card.found.pci.clone(), is_integrated: card.is_integrated }).collect();
         let clients = Clients::new(&self.options.root, &keys);
-        Shared { files: Arc::clone(&self.files), cards, clients: Arc::new(Mutex::new(clients)), roster: Arc::new(roster) }
+        Shared {
+            files: Arc::clone(&self.files),
+            cards,
+            clients: Arc::new(Mutex::new(clients)),
+            looker: Arc::default(),
+            roster: Arc::new(roster),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     gate::Access,
     identity::{identify, is_raven},
     local_memory::LocalMemory,
+    looker::{self, Looker},
     pcie::PcieBandwidth,
     question::{PROBES, QUESTIONS, Question},
     sensors::Sensors,
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) cards: Arc<[Card]>,
     /// Cards have the same places in it.
     pub(crate) clients: Arc<Mutex<Clients>>,
+    pub(crate) looker: Arc<Looker>,
     pub(crate) roster: Arc<Roster>,
 }
 
@@ -220,8 +222,12 @@ impl DrmDevice {
         }
     }
 
-    /// One card's look serves all: whoever asks soon after finds it done.
+    /// One card's look serves all.
     fn ask_clients(&mut self, now: Now) -> Answer {
+        if !self.shared.looker.is_it(self.place, now.boottime_ns) {
+            self.clients_wait = looker::WATCH_PERIOD;
+            return Answer::Answered;
+        }
         let cards = &self.shared.cards;
         let looked = self
             .turn
@@ -336,6 +342,7 @@ impl Device for DrmDevice {
             self.fall_asleep(reading);
             return Ok(Answer::Answered);
         }
+        self.shared.looker.saw(self.place, now_ns);
         let may_read = self.may_read(probe, access) || (access == Access::Gentle && self.may_look_for_clients(probe, now_ns));
         self.is_deferred[probe] = !may_read;
         if !may_read {

@@ -8,6 +8,7 @@ mod hwmon;
 mod identity;
 mod intel;
 mod local_memory;
+mod looker;
 mod pcie;
 mod power;
 mod question;
