@@ -231,7 +231,9 @@ impl Outlet {
         // State and maps are one picture. The state first: whoever sees a fresh `gpu_meta` finds its devices described.
         self.publisher.hold_readers();
         self.note_devices(parts, now);
-        self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
+        if self.phase != Phase::Publishing {
+            self.publisher.set_state(|state| state.phase = gpu_types::GPU_BRIDGE_PUBLISHING);
+        }
         let written = self.write(now);
         if written.is_err() {
             let phase = number(self.phase);
@@ -349,8 +351,6 @@ impl Outlet {
 
     /// The loop goes round.
     pub(crate) fn alive(&mut self) {
-        let now = self.clock.boottime_ns();
-        self.publisher.set_state(|state| state.alive_boottime_ns = now);
         self.observer.alive();
     }
 
@@ -370,7 +370,10 @@ impl Outlet {
         );
     }
 
+    /// Looks after the pins, and says in the state that the loop goes round: what is done about once a second, not at every tick.
     pub(crate) fn check_pins(&mut self) {
+        let now = self.clock.boottime_ns();
+        self.publisher.set_state(|state| state.alive_boottime_ns = now);
         match self.publisher.check_pins() {
             Ok(events) => events.iter().for_each(|event| log::warn!("{event}")),
             Err(error) => self.note_failure(&error),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpu_types::keys::PidDeviceKey;
-use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuPidMetrics, GpuPidMetricsAggregated};
+use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated};
 use map_reader::{BridgeState, Error, Phase, Snapshot, to_boottime_ns};
 
 /// Every record that can be read is from before now.
@@ -42,9 +42,7 @@ pub fn round(snapshot: &Snapshot) -> Result<(), String> {
     let (meta, devices) = (read(&snapshot.meta)?, read(&snapshot.devices)?);
     demand((meta.schema_version, meta._reserved) == (1, 0), || format!("{meta:?}"))?;
     if is_withdrawn(snapshot)? {
-        let phase = snapshot.state.as_ref().map(BridgeState::phase).ok();
-        let shows_none = meta.n_devices == 0;
-        return demand(phase != Some(Phase::Publishing) || shows_none, || format!("empty maps while publishing, with {meta:?}"));
+        return may_be_empty(snapshot.state.as_ref().map(BridgeState::phase).ok(), meta);
     }
     demand(meta.n_devices as usize == devices.len(), || format!("{} devices in {meta:?}", devices.len()))?;
     earlier_than(snapshot, meta.last_update_boottime_ns)?;
@@ -62,6 +60,11 @@ pub fn round(snapshot: &Snapshot) -> Result<(), String> {
         demand(expected == found, || format!("process {pid} is {found:?}, and over its devices {expected:?}"))?;
     }
     Ok(())
+}
+
+/// Whoever publishes devices shows them.
+fn may_be_empty(phase: Option<Phase>, meta: &GpuMeta) -> Result<(), String> {
+    demand(phase != Some(Phase::Publishing) || meta.n_devices == 0, || format!("empty maps while publishing, with {meta:?}"))
 }
 
 /// The maps are empty, all of them: `gpu_meta` stays as the last round left it then, and grows stale.
@@ -108,7 +111,7 @@ fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
 
 #[cfg(test)]
 mod tests {
-    use gpu_types::{GpuDeviceMetrics, GpuMeta};
+    use gpu_types::GpuDeviceMetrics;
     use map_reader::Consistency;
 
     use super::*;
@@ -159,6 +162,16 @@ mod tests {
         assert_eq!(round(&snapshot()), Ok(()));
         let withdrawn = Snapshot { devices: Ok(vec![]), processes: Ok(vec![]), process_devices: Ok(vec![]), ..snapshot() };
         assert_eq!(round(&withdrawn), Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_shown_only_by_who_publishes_nothing() {
+        let meta = GpuMeta { n_devices: 2, ..GpuMeta::default() };
+        for phase in [None, Some(Phase::Waiting), Some(Phase::Stopping), Some(Phase::Starting)] {
+            assert_eq!(may_be_empty(phase, &meta), Ok(()), "{phase:?}");
+        }
+        assert!(may_be_empty(Some(Phase::Publishing), &meta).is_err_and(|why| why.contains("empty maps while publishing")));
+        assert_eq!(may_be_empty(Some(Phase::Publishing), &GpuMeta::default()), Ok(()));
     }
 
     #[test]

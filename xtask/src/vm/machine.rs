@@ -169,6 +169,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_machine_that_says_nothing_is_given_up_while_it_boots_and_one_that_does_is_not() {
+        let log = std::env::temp_dir().join(format!("vm-console-{}", std::process::id()));
+        let end = |text: &str, program: &str, seconds: &str| {
+            fs::write(&log, text).expect("written");
+            let child = command(program).arg(seconds).spawn().expect("started");
+            let now = Instant::now();
+            wait(child, &log, now, now + Duration::from_millis(300)).expect("waited for")
+        };
+        assert!(matches!(end("", "sleep", "60"), End::Booting));
+        assert!(matches!(end("Linux 6.1", "sleep", "60"), End::Killed));
+        assert!(matches!(end("Linux 6.1", "sleep", "0"), End::Exited(status) if status.success()));
+        fs::remove_file(&log).expect("removed");
+    }
+
+    #[test]
     fn a_program_passed_only_when_its_line_says_so() {
         let results = "one 0 12\r\ntwo 101 3\r\nthree 137 180\r\nfour";
         assert_eq!(outcome("one", results), Outcome::Passed(Duration::from_secs(12)));

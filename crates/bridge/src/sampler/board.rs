@@ -12,6 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use telemetry::Identity;
 
 use super::{DeviceReading, Round};
+use crate::grid;
 
 /// When the ticks are: absolute deadlines on the monotonic clock, counted from 0. The first is at the epoch, whenever that is; the others are a whole
 /// number of intervals after a moment that lies `lead` before it.
@@ -36,6 +37,12 @@ const QUEUEING_PATIENCE: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Schedule {
+    /// Begins now, and goes on with everybody's of that interval.
+    pub(super) fn begin(interval: Duration) -> Self {
+        let (epoch, lead) = grid::place(interval);
+        Self { epoch, interval, lead }
+    }
+
     /// When `tick` begins.
     pub(super) fn start(&self, tick: u64) -> Instant {
         let nanos = (self.interval.as_nanos() as u64).saturating_mul(tick);

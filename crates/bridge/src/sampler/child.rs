@@ -250,3 +250,49 @@ impl Drop for ChildSampler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Instant};
+
+    use telemetry::Identity;
+
+    use super::{
+        super::{DeviceReading, Opened, board::Head, frame::Encoder},
+        *,
+    };
+
+    fn next(sampler: &mut dyn Sampler) -> Event {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match sampler.receive().unwrap() {
+                Event::Nothing if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+                event => return event,
+            }
+        }
+    }
+
+    #[test]
+    fn a_round_before_other_news_is_not_lost_and_one_that_is_overtaken_is_a_skipped_tick() {
+        let mut encoder = Encoder::default();
+        let mut round = |started_boottime_ns, skipped_ticks| {
+            let reading = DeviceReading::default();
+            encoder.round(Head { started_boottime_ns, has_news: true, skipped_ticks }, [(&reading, false)].into_iter()).to_vec()
+        };
+        let rounds = [round(1, 0), round(2, 0), round(3, 5)];
+        let identity = Identity { uuid: "found".to_owned(), ..Identity::default() };
+        let identified = encoder.identified(&identity).to_vec();
+        let opened = encoder.opened(&Opened::default()).to_vec();
+        // The first round waits behind news of another kind, the second one is overtaken by the third.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, [&opened, &rounds[0], &identified, &rounds[1], &rounds[2]].map(Vec::as_slice).concat()).unwrap();
+        let script = format!("cat {}; exec sleep 60", file.path().display());
+        let mut sampler = ChildLauncher::new("/bin/sh".into(), vec!["-c".into(), script.into()]).launch().unwrap();
+
+        assert!(matches!(next(sampler.as_mut()), Event::Opened(_)));
+        assert!(matches!(next(sampler.as_mut()), Event::Identified(found) if found == identity));
+        assert!(matches!(next(sampler.as_mut()), Event::Round));
+        assert_eq!((sampler.round().started_boottime_ns, sampler.round().skipped_ticks), (3, 5 + 2));
+        assert!(matches!(sampler.receive().unwrap(), Event::Nothing), "told once");
+    }
+}

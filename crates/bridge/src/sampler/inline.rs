@@ -13,7 +13,6 @@ use super::{DeviceReading, Event, Opened, Round, Sampler, board::Schedule};
 use crate::{
     SamplerError,
     clock::Clock,
-    grid,
     lane::{Lane, Step},
 };
 
@@ -40,13 +39,12 @@ impl InlineSampler {
             Ok((opened, devices)) => (Ok(opened), devices),
             Err(error) => (Err(error), Vec::new()),
         };
-        let (epoch, lead) = grid::place(poll_interval);
         let rationed = !source.is_free();
         Ok(Self {
             announcement: Some(announcement),
             round: Round { devices: devices.iter().map(|device| DeviceReading::of(device.identity())).collect(), ..Round::default() },
             lanes: devices.into_iter().map(|device| Lane::new(device, poll_interval, rationed)).collect(),
-            schedule: Schedule { epoch, interval: poll_interval, lead },
+            schedule: Schedule::begin(poll_interval),
             tick: 0,
             identified: Vec::new(),
             clock,

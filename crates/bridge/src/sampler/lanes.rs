@@ -15,7 +15,7 @@ use super::{
     crew::Crew,
     inline::InlineSampler,
 };
-use crate::{SamplerError, clock::Clock, grid, lane::Lane};
+use crate::{SamplerError, clock::Clock, lane::Lane};
 
 /// How long an ending sampler waits for its lanes; one that hangs in its source is left behind.
 const END_LIMIT: Duration = Duration::from_millis(100);
@@ -85,8 +85,7 @@ impl LaneSampler {
             Ok((opened, devices)) => (Ok(opened), devices),
             Err(error) => (Err(error), Vec::new()),
         };
-        let (epoch, lead) = grid::place(poll_interval);
-        let schedule = Schedule { epoch, interval: poll_interval, lead };
+        let schedule = Schedule::begin(poll_interval);
         let slots = devices.iter().map(|device| DeviceReading::of(device.identity())).collect();
         let board =
             Board::new(schedule, slots).map_err(|errno| SamplerError::Io { doing: "make an event descriptor", source: errno.into() })?;

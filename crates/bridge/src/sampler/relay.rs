@@ -25,7 +25,7 @@ use super::{
     frame::Encoder,
     wire::Wire,
 };
-use crate::{SamplerError, clock::Clock, grid, lane::Lane, wait::wait_until};
+use crate::{SamplerError, clock::Clock, lane::Lane, wait::wait_until};
 
 /// How a child samples.
 #[derive(Debug)]
@@ -61,8 +61,7 @@ fn run(source: &mut dyn TelemetrySource, options: &RelayOptions, mut pipe: File)
     };
     written(pipe.write_all(Encoder::default().opened(&opened)))?;
 
-    let (epoch, lead) = grid::place(options.poll_interval);
-    let schedule = Schedule { epoch, interval: options.poll_interval, lead };
+    let schedule = Schedule::begin(options.poll_interval);
     let collection = Collection::new(schedule, opened.devices.iter().map(DeviceReading::of).collect());
     let wire = Arc::new(Wire::new(collection, pipe).map_err(failed("make a timer"))?);
     let rationed = !source.is_free();
