@@ -112,13 +112,14 @@ fn plan(args: &Args) -> Plan {
 }
 
 fn real(source: SourceName, args: &Args) -> Source {
-    let arguments = sampler_child::arguments(source, args);
+    let missing = if source == SourceName::Drm { privileges::not_to_be_lent() } else { Vec::new() };
+    let arguments = sampler_child::arguments(source, args, missing.is_empty());
     // The service manager hears from the daemon alone.
     let child = ChildLauncher::new(PathBuf::from(THIS_PROGRAM), arguments).without_environment(&notify::ENVIRONMENT);
     let launcher: Box<dyn Launch> = match (source, devices_from(args)) {
         (SourceName::Nvml, Some(host_path)) => Box::new(Linking { child, host_path: host_path.to_owned() }),
         (SourceName::Nvml, None) => Box::new(child),
-        (SourceName::Drm, _) => Box::new(Lending { child, root: args.drm_root.clone() }),
+        (SourceName::Drm, _) => Box::new(Lending { child, root: args.drm_root.clone(), warning: preflight::processes_warning(&missing) }),
     };
     Source { name: source.name(), is_mock: false, launcher }
 }
@@ -165,10 +166,15 @@ impl Launch for Linking {
 struct Lending {
     child: ChildLauncher,
     root: PathBuf,
+    /// What cannot be given and is lost for it, to be said when there is a card.
+    warning: Option<String>,
 }
 
 impl Launch for Lending {
     fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
+        if let Some(warning) = self.warning.take() {
+            log::warn!("{warning}");
+        }
         let _lent = privileges::lend();
         self.child.launch()
     }

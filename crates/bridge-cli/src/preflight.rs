@@ -8,6 +8,7 @@ use std::{
 };
 
 use bridge::{BridgeError, PublishError};
+use caps::Capability;
 use nix::{
     errno::Errno,
     sys::statvfs::{FsFlags, statvfs},
@@ -27,6 +28,18 @@ pub(crate) fn pid_namespace_warning() -> Option<String> {
     (namespace.st_ino() != INITIAL_PID_NAMESPACE).then(|| {
         "not in the host's PID namespace: helper_pid in gpu_meta is not the host's (run with the host's: hostPID: true, or --pid=host)"
             .to_owned()
+    })
+}
+
+/// A line for the log when those who use GPUs of AMD and Intel are not looked at, since these capabilities are missing.
+pub(crate) fn processes_warning(missing: &[Capability]) -> Option<String> {
+    let names: Vec<_> = missing.iter().map(Capability::to_string).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "without {} the processes of GPUs of AMD and Intel are not looked at: they are absent, and so are utilization and memory of Intel's \
+             (to look at other users' processes takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)",
+            names.join(" and ")
+        )
     })
 }
 

@@ -31,10 +31,15 @@ pub(crate) fn keep_what_the_library_needs() {
     keep("the sampler", &kept, &kept);
 }
 
-/// Keeps what looking at other users' processes takes, as far as it was given.
-pub(crate) fn keep_what_the_processes_need() {
-    let kept = PROCESSES.into_iter().collect();
+/// Keeps what looking at other users' processes takes, if that is to be done; else nothing.
+pub(crate) fn keep_what_the_processes_need(looks_at_processes: bool) {
+    let kept = PROCESSES.into_iter().filter(|_| looks_at_processes).collect();
     keep("the sampler", &kept, &kept);
+}
+
+/// Of what looking at other users' processes takes, what this thread cannot [lend].
+pub(crate) fn not_to_be_lent() -> Vec<Capability> {
+    PROCESSES.into_iter().filter(|capability| !caps::has_cap(None, CapSet::Permitted, *capability).unwrap_or(false)).collect()
 }
 
 /// What child processes of the calling thread are given on top, until it is dropped.

@@ -23,15 +23,21 @@ use crate::{
 /// What a command line begins with that is not a person's.
 pub(crate) const ENTRY: &str = "sampler-child";
 
-/// The command line of the child that reads `source`: what of the parent's concerns it.
-pub(crate) fn arguments(source: SourceName, args: &Args) -> Vec<OsString> {
+/// What its flags begin with when it is not to look at processes.
+const WITHOUT_PROCESSES: &str = "without-processes";
+
+/// The command line of the child that reads `source`: what of the parent's concerns it, and whether it is to look at processes.
+pub(crate) fn arguments(source: SourceName, args: &Args, looks_at_processes: bool) -> Vec<OsString> {
     let level = args.log_level.to_possible_value();
-    let mut arguments = vec![
-        OsString::from(ENTRY),
-        format!("--source={}", source.name()).into(),
+    let mut arguments = vec![OsString::from(ENTRY)];
+    if !looks_at_processes {
+        arguments.push(WITHOUT_PROCESSES.into());
+    }
+    arguments.extend([
+        OsString::from(format!("--source={}", source.name())),
         format!("--poll-interval={}ns", args.poll_interval.effective().as_nanos()).into(),
         format!("--log-level={}", level.as_ref().map_or("info", |level| level.get_name())).into(),
-    ];
+    ]);
     let paths = match source {
         SourceName::Nvml => [("--host-path=", args.host_path.as_ref()), ("--nvml-library-path=", args.nvml_library_path.as_ref())],
         SourceName::Drm => [("--host-path=", None), ("--drm-root=", Some(&args.drm_root))],
@@ -48,11 +54,13 @@ pub(crate) fn arguments(source: SourceName, args: &Args) -> Vec<OsString> {
 
 /// The child's whole life. `arguments` are those after [`ENTRY`].
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Error> {
+    let mut arguments = arguments.into_iter().peekable();
+    let looks_at_processes = arguments.next_if(|argument| argument == WITHOUT_PROCESSES).is_none();
     let Request::Run(args) = Args::parse_from_go(arguments)? else { return Ok(0) };
     logging::start(args.log_level.into())?;
     let is_drm = args.source == [SourceName::Drm];
     if is_drm {
-        privileges::keep_what_the_processes_need();
+        privileges::keep_what_the_processes_need(looks_at_processes);
     } else {
         privileges::keep_what_the_library_needs();
     }
@@ -60,7 +68,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, 
         log::debug!("cannot name the sampler process: {errno}");
     }
     let mut source: Box<dyn TelemetrySource> = if is_drm {
-        Box::new(DrmSource::new(DrmOptions { root: args.drm_root.clone() }))
+        Box::new(DrmSource::new(DrmOptions { root: args.drm_root.clone(), looks_at_processes }))
     } else {
         Box::new(Explaining { source: nvml(&args), driver: Driver::of(args.host_path.as_deref()) })
     };
@@ -105,7 +113,7 @@ impl TelemetrySource for Explaining {
 mod tests {
     use std::ffi::OsString;
 
-    use super::{ENTRY, arguments};
+    use super::{ENTRY, WITHOUT_PROCESSES, arguments};
     use crate::args::{Args, Request, SourceName};
 
     #[track_caller]
@@ -133,9 +141,11 @@ mod tests {
         ] {
             let parent = read(&parent.iter().map(OsString::from).collect::<Vec<_>>());
             for source in [SourceName::Nvml, SourceName::Drm] {
-                let arguments = arguments(source, &parent);
-                assert_eq!(arguments[0], ENTRY);
-                let child = read(&arguments[1..]);
+                let with_processes = arguments(source, &parent, true);
+                assert_eq!(with_processes[0], ENTRY);
+                let child = read(&with_processes[1..]);
+                let without = arguments(source, &parent, false);
+                assert_eq!((&without[..2], &without[2..]), (&[ENTRY, WITHOUT_PROCESSES].map(OsString::from)[..], &with_processes[1..]));
                 assert_eq!(child.source, [source]);
                 let common = |args: &Args| (args.poll_interval.effective(), args.log_level);
                 assert_eq!(common(&child), common(&parent));

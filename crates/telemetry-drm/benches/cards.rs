@@ -29,7 +29,7 @@ impl Asked {
         if control == "auto" && profile.driver == "amdgpu" {
             card.set("gpu_busy_percent", "0");
         }
-        let mut source = DrmSource::new(DrmOptions { root: tree.root().to_owned() });
+        let mut source = DrmSource::new(DrmOptions { root: tree.root().to_owned(), ..DrmOptions::default() });
         let device = source.open().unwrap().devices.remove(0);
         let mut asked = Self { device, reading: Reading::default(), probes: Vec::new(), now_ns: 1_000_000_000_000, _tree: tree };
         let probes = 0..asked.device.probes().len();

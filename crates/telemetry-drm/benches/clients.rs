@@ -55,7 +55,7 @@ impl Machine {
                 child.hold(fd, &render, &client);
             }
         }
-        let device = DrmSource::new(DrmOptions { root: tree.root().to_owned() }).open().unwrap().devices.remove(0);
+        let device = DrmSource::new(DrmOptions { root: tree.root().to_owned(), ..DrmOptions::default() }).open().unwrap().devices.remove(0);
         let probe = |name| device.probes().iter().position(|probe| probe.name == name).unwrap();
         let (clients, processes, departures) = (probe("clients"), probe("processes"), probe("departures"));
         let now = Now { boottime_ns: 1, clock_offset_ns: 0 };

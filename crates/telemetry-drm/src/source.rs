@@ -10,7 +10,7 @@ use log::warn;
 use telemetry::{OpenError, OpenSource, SourceInfo, TelemetrySource};
 
 use crate::{
-    card::{Card, DrmDevice, Gate, Roster, Shared, find, identify},
+    card::{Card, Driver, DrmDevice, Gate, Roster, Shared, find, identify},
     clients::{CardKey, Clients},
     sysfs::{Files, SystemFiles},
 };
@@ -18,16 +18,19 @@ use crate::{
 /// As many devices as the maps have slots for; further ones are not handed out.
 const MOST_DEVICES: usize = 16;
 
-/// Where the kernel's files are looked for.
+/// Where the kernel's files are looked for, and what is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrmOptions {
     /// `sys/` and `proc/` are looked for below it: `/` on a real machine.
     pub root: PathBuf,
+    /// Whether the processes that use the GPUs are looked at, which takes the right to look at everybody's. Where not, nothing of `proc/PID` is
+    /// touched: processes are absent, and so is what is summed over them.
+    pub looks_at_processes: bool,
 }
 
 impl Default for DrmOptions {
     fn default() -> Self {
-        Self { root: PathBuf::from("/") }
+        Self { root: PathBuf::from("/"), looks_at_processes: true }
     }
 }
 
@@ -55,14 +58,8 @@ impl DrmSource {
     fn share(&self, roster: Roster, cards: Arc<[Card]>) -> Shared {
         let keys: Vec<_> =
             cards.iter().map(|card| CardKey { pci_slot: card.found.pci.clone(), is_integrated: card.is_integrated }).collect();
-        let clients = Clients::new(&self.options.root, &keys);
-        Shared {
-            files: Arc::clone(&self.files),
-            cards,
-            clients: Arc::new(Mutex::new(clients)),
-            looker: Arc::default(),
-            roster: Arc::new(roster),
-        }
+        let clients = self.options.looks_at_processes.then(|| Arc::new(Mutex::new(Clients::new(&self.options.root, &keys))));
+        Shared { files: Arc::clone(&self.files), cards, clients, looker: Arc::default(), roster: Arc::new(roster) }
     }
 }
 
@@ -83,7 +80,8 @@ impl TelemetrySource for DrmSource {
         let cards: Arc<[Card]> = found
             .into_iter()
             .map(|found| {
-                let gate = Gate::new(found.driver, &found.device(), Arc::clone(&self.files));
+                let waits_for_clients = found.driver == Driver::Xe && self.options.looks_at_processes;
+                let gate = Gate::new(waits_for_clients, &found.device(), Arc::clone(&self.files));
                 Card::new(found, gate)
             })
             .collect();

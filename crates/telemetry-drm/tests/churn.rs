@@ -37,7 +37,7 @@ impl Lane {
 }
 
 fn open(tree: &Tree) -> Vec<Lane> {
-    let devices = DrmSource::new(DrmOptions { root: tree.root().to_owned() }).open().unwrap().devices;
+    let devices = DrmSource::new(DrmOptions { root: tree.root().to_owned(), ..DrmOptions::default() }).open().unwrap().devices;
     devices.into_iter().map(|device| Lane { device, reading: Reading::default() }).collect()
 }
 

@@ -33,7 +33,11 @@ struct Machine {
 
 impl Machine {
     fn open(tree: &Tree) -> Self {
-        let devices = DrmSource::new(DrmOptions { root: tree.root().to_owned() }).open().unwrap().devices;
+        Self::open_with(DrmOptions { root: tree.root().to_owned(), ..DrmOptions::default() })
+    }
+
+    fn open_with(options: DrmOptions) -> Self {
+        let devices = DrmSource::new(options).open().unwrap().devices;
         let lanes = devices.into_iter().map(|device| (device, Reading::default())).collect();
         Self { lanes, now: Now { boottime_ns: 100 * SECOND_NS, clock_offset_ns: 1_700_000_000 * SECOND_NS as i64 } }
     }
@@ -225,6 +229,28 @@ fn a_client_that_hangs_keeps_no_other_card_from_its_figures() {
     looks_at_all_of_proc.join().unwrap().unwrap();
     machine.look_after(0.02);
     assert_eq!(machine.processes(&other), [(7, Some(2), None)], "it is read again");
+}
+
+#[test]
+fn who_is_not_to_look_at_processes_touches_nothing_of_theirs() {
+    let tree = Tree::new();
+    let cards = [tree.add(0, &RX6900XT), tree.add(1, &B580), tree.add(2, &COMETLAKE)];
+    let proc = Proc::new(tree.root());
+    let game = proc.process(40, "game", 900);
+    let fifos: Vec<_> = cards.iter().zip(5..).map(|(card, fd)| game.open_hanging(fd, &render(card))).collect();
+    let kfd = Kfd::new(tree.root());
+    kfd.node(1, Node { gpu_id: 4711, render_minor: cards[0].render_minor(), location: 0, compute_units: 80 });
+    kfd.process(50).set(4711, 300 * MIB, 40);
+    let mut machine = Machine::open_with(DrmOptions { root: tree.root().to_owned(), looks_at_processes: false });
+    (0..3).for_each(|_| machine.look_after(5.0));
+    assert!(fifos.iter().all(|fifo| !fifo.has_reader()));
+    for card in &cards {
+        assert_eq!(machine.processes(card), []);
+    }
+    let [amd, arc, intel] = cards.each_ref().map(|card| machine.reading(card).metrics);
+    assert!(amd.sm_util_pct.is_some() && amd.memory.is_some() && amd.temp_c.is_some(), "{amd:?}");
+    assert!(arc.temp_c.is_some() && arc.sm_util_pct.is_none() && arc.memory.is_none(), "{arc:?}");
+    assert!(intel.sm_clock_mhz.is_some() && intel.sm_util_pct.is_none(), "{intel:?}");
 }
 
 const AS_NOBODY: &str = "TELEMETRY_DRM_TEST_AS_NOBODY";

@@ -49,7 +49,7 @@ fn asking_takes_no_heap_memory() {
             process
         })
         .collect();
-    let mut source = DrmSource::new(DrmOptions { root: tree.root().to_owned() });
+    let mut source = DrmSource::new(DrmOptions { root: tree.root().to_owned(), ..DrmOptions::default() });
     let mut lanes: Vec<Lane> = source.open().unwrap().devices.into_iter().map(|device| (device, Reading::default())).collect();
     minute(&mut lanes, 1_000);
     minute(&mut lanes, 1_060);

@@ -35,8 +35,8 @@ const IDLE_TABLE_PERIOD: Duration = Duration::from_secs(60);
 pub(crate) struct Shared {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) cards: Arc<[Card]>,
-    /// Cards have the same places in it.
-    pub(crate) clients: Arc<Mutex<Clients>>,
+    /// Cards have the same places in it. `None` where they are not to be looked at.
+    pub(crate) clients: Option<Arc<Mutex<Clients>>>,
     pub(crate) looker: Arc<Looker>,
     pub(crate) roster: Arc<Roster>,
 }
@@ -156,7 +156,12 @@ impl DrmDevice {
         let read_ns = self.read_ns[probe];
         QUESTIONS[probe] == Question::Processes
             && self.driver() == Driver::Xe
-            && self.turn.take(&self.shared.clients, now_ns).is_some_and(|clients| clients.has_looked_since(read_ns))
+            && self
+                .shared
+                .clients
+                .as_ref()
+                .and_then(|clients| self.turn.take(clients, now_ns))
+                .is_some_and(|clients| clients.has_looked_since(read_ns))
             && self.card().gate.may_read_clients(now_ns)
     }
 
@@ -224,6 +229,7 @@ impl DrmDevice {
 
     /// One card's look serves all.
     fn ask_clients(&mut self, now: Now) -> Answer {
+        let Some(clients) = &self.shared.clients else { return Answer::NotSupported };
         if !self.shared.looker.is_it(self.place, now.boottime_ns) {
             self.clients_wait = looker::WATCH_PERIOD;
             return Answer::Answered;
@@ -231,15 +237,15 @@ impl DrmDevice {
         let cards = &self.shared.cards;
         let looked = self
             .turn
-            .take(&self.shared.clients, now.boottime_ns)
+            .take(clients, now.boottime_ns)
             .map(|mut clients| clients.look(now, &|place| cards[place].gate.may_read_clients(now.boottime_ns)));
         self.clients_wait = looked.unwrap_or(Duration::ZERO);
         Answer::Answered
     }
 
     fn ask_processes(&mut self, now: Now, reading: &mut Reading) -> Answer {
-        let cards = &self.shared.cards;
-        let Some(mut clients) = self.turn.take(&self.shared.clients, now.boottime_ns) else {
+        let Shared { cards, clients: Some(clients), .. } = &self.shared else { return Answer::NotSupported };
+        let Some(mut clients) = self.turn.take(clients, now.boottime_ns) else {
             if self.turn.is_missed(&cards[self.place].found.pci, now.boottime_ns) {
                 self.forget_clients(reading);
             }
@@ -264,7 +270,8 @@ impl DrmDevice {
     /// While the clients are not read, what was known of them stands, but not of those that are gone.
     fn ask_departures(&mut self, now_ns: u64, reading: &mut Reading) -> Answer {
         let is_known = mem::take(&mut self.has_read_clients);
-        if !is_known && let Some(mut clients) = self.turn.take(&self.shared.clients, now_ns) {
+        let Some(clients) = &self.shared.clients else { return Answer::NotSupported };
+        if !is_known && let Some(mut clients) = self.turn.take(clients, now_ns) {
             clients.drop_departed(self.place);
             clients.processes_of(self.place, &mut reading.processes);
         }
@@ -341,6 +348,9 @@ impl Device for DrmDevice {
         if access == Access::Asleep {
             self.fall_asleep(reading);
             return Ok(Answer::Answered);
+        }
+        if self.shared.clients.is_none() && QUESTIONS[probe].is_of_clients(self.driver()) {
+            return Ok(Answer::NotSupported);
         }
         self.shared.looker.saw(self.place, now_ns);
         let may_read = self.may_read(probe, access) || (access == Access::Gentle && self.may_look_for_clients(probe, now_ns));

@@ -10,7 +10,6 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::Driver;
 use crate::sysfs::{Attribute, Files, trimmed};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -39,7 +38,8 @@ pub(crate) enum Access {
 /// Watches one card's runtime power management. Shared by whoever reads of the card.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    driver: Driver,
+    /// Reading its clients wakes the card, and only they tell of work: a look at the card waits for one at them.
+    waits_for_clients: bool,
     files: Arc<dyn Files>,
     state: Mutex<State>,
 }
@@ -63,7 +63,7 @@ struct State {
 
 impl Gate {
     /// For the card whose PCI device lies in `device`.
-    pub(crate) fn new(driver: Driver, device: &Path, files: Arc<dyn Files>) -> Self {
+    pub(crate) fn new(waits_for_clients: bool, device: &Path, files: Arc<dyn Files>) -> Self {
         let power = device.join("power");
         let state = State {
             status: Attribute::new(power.join("runtime_status")),
@@ -79,7 +79,7 @@ impl Gate {
             peek_ns: None,
             is_gone: false,
         };
-        Self { driver, files, state: Mutex::new(state) }
+        Self { waits_for_clients, files, state: Mutex::new(state) }
     }
 
     /// What may be read at `now_ns`; looks at the card's status, unless it has just done so.
@@ -88,8 +88,7 @@ impl Gate {
         if state.looked_ns.is_none_or(|looked_ns| now_ns < looked_ns || now_ns - looked_ns >= STATUS_HOLDS_NS) {
             state.looked_ns = Some(now_ns);
             let access = state.look(&*self.files, now_ns);
-            // A look at xe without its clients would show no work: it waits for one at them.
-            state.access = if access == Access::Gentle && self.driver != Driver::Xe { state.peek(now_ns) } else { access };
+            state.access = if access == Access::Gentle && !self.waits_for_clients { state.peek(now_ns) } else { access };
         }
         state.access
     }
@@ -97,7 +96,7 @@ impl Gate {
     /// Whether the fdinfo of the card's clients may be read at `now_ns`.
     pub(crate) fn may_read_clients(&self, now_ns: u64) -> bool {
         let access = self.access(now_ns);
-        if self.driver != Driver::Xe || access == Access::Asleep {
+        if !self.waits_for_clients || access == Access::Asleep {
             return access != Access::Asleep;
         }
         let mut state = self.lock();

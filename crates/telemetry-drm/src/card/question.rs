@@ -67,6 +67,15 @@ impl Question {
         Probe { name, period }
     }
 
+    /// Whether the answer comes from the card's clients.
+    pub(super) const fn is_of_clients(self, driver: Driver) -> bool {
+        match self {
+            Self::Clients | Self::Processes | Self::Departures => true,
+            Self::Memory | Self::Utilization => driver.is_intel(),
+            Self::Metrics | Self::Sensors | Self::Clocks | Self::Pcie | Self::Ecc => false,
+        }
+    }
+
     /// Whether it can be answered without a power call in the driver, so that the card may fall asleep all the same.
     pub(super) const fn is_gentle(self, driver: Driver) -> bool {
         match self {

@@ -26,7 +26,7 @@ pub(crate) struct Lane {
 }
 
 pub(crate) fn at(root: &Path) -> DrmSource {
-    DrmSource::new(DrmOptions { root: root.to_owned() })
+    DrmSource::new(DrmOptions { root: root.to_owned(), ..DrmOptions::default() })
 }
 
 impl Machine {

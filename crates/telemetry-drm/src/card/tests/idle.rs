@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use test_support::eventually;
 
 use super::Asked;
+use crate::DrmOptions;
 
 const AMDGPU_GENTLE: &[&str] =
     &["mem_info_vram_total", "mem_info_vram_used", "mem_info_gtt_total", "mem_info_gtt_used", "unique_id", "product_name"];
@@ -86,6 +87,30 @@ fn an_idle_card_that_stays_awake_is_looked_at_rarely_and_wholly() {
             let others = *looks.last().unwrap();
             assert!(last.abs_diff(others) <= 1_000, "{}: {file} at {last}, {probe} at {others}", profile.name);
         }
+    }
+}
+
+/// Of xe, looks through /proc are what looks at the card go along with. Where there are none, it is looked at all the same.
+#[test]
+fn an_idle_card_is_looked_at_where_nobody_looks_at_processes() {
+    for (profile, delay_ms, gentle) in DRIVERS {
+        let tree = Tree::new();
+        let _card = idle(&tree, &profile, delay_ms);
+        let without_processes = || DrmOptions { root: tree.root().to_owned(), looks_at_processes: false };
+        let mut asked = Asked::open_with(without_processes());
+        asked.run(60_000);
+        let looks = ["temp1_input", "temp2_input"].map(|file| asked.kernel.reads_of(file)).concat();
+        let gap = looks[looks.len() - 1] - looks[looks.len() - 2];
+        let quiet = delay_ms * 3 / 2 + 500;
+        assert!((quiet..=quiet + 1_300).contains(&gap), "{}: {gap} ms, {looks:?}", profile.name);
+
+        let mut asked = Asked::open_with(without_processes());
+        asked.kernel.state().now_ms = asked.now_ms;
+        asked.kernel.manage(delay_ms, gentle);
+        asked.run(2 * delay_ms + 60_000);
+        let state = asked.kernel.state();
+        let power = state.power.as_ref().unwrap();
+        assert!(power.sleeps(state.now_ms) && power.woken_by.is_empty(), "{}: {power:?}", profile.name);
     }
 }
 

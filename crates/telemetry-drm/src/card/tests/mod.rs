@@ -153,9 +153,13 @@ impl Lane {
 
 impl Asked {
     fn open(tree: &Tree) -> Self {
+        Self::open_with(DrmOptions { root: PathBuf::from(tree.root()), ..DrmOptions::default() })
+    }
+
+    fn open_with(options: DrmOptions) -> Self {
         let kernel = Arc::<Kernel>::default();
         let files: Arc<dyn Files> = Arc::<Kernel>::clone(&kernel);
-        let mut source = DrmSource::with_files(DrmOptions { root: PathBuf::from(tree.root()) }, files);
+        let mut source = DrmSource::with_files(options, files);
         let lanes = source.open().unwrap().devices.into_iter().map(|device| {
             let asked_ms = vec![None; device.probes().len()];
             Lane { device, reading: Reading::default(), asked_ms }
