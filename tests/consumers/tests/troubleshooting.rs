@@ -19,8 +19,9 @@ const PAGE: &str = include_str!("../../../docs/troubleshooting.md");
 const GIB: u64 = 1 << 30;
 
 /// What cannot be brought about here, and where else it is. That the programs can say it is looked up in their source.
-const ELSEWHERE: [&str; 7] = [
-    // GPUs of AMD and Intel: tests of their source.
+const ELSEWHERE: [&str; 8] = [
+    // GPUs of AMD and Intel: tests of the daemon, processes.rs, and of their source.
+    "the processes of GPUs of AMD and Intel are not looked at",
     "not all processes can be looked at",
     // A filter of system calls, and a user namespace: tests of the daemon, refused.rs.
     "a seccomp filter is in force, which seems to refuse bpf",
