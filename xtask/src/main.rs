@@ -1,19 +1,18 @@
 //! Developer commands of the workspace: `cargo xtask COMMAND`.
 
-mod bench;
 mod book;
 mod bpffs;
 mod check;
 mod codegen;
 mod demo;
 mod deploy;
+mod harness;
 mod needs;
 mod release;
 mod say;
 mod screenshot;
 mod setup;
 mod shell;
-mod soak;
 mod summary;
 mod test;
 mod tools;
@@ -57,9 +56,9 @@ enum Command {
     /// About ten seconds of the whole: bridge, BPF consumer, dump
     Demo(demo::Args),
     /// What the bridge costs, measured on release builds: a table, JSON, charts
-    Bench(bench::Args),
+    Bench(harness::Args),
     /// The bridge under everything at once, ten minutes if nothing else is said; exit 1 when something is found
-    Soak(soak::Args),
+    Soak(harness::Args),
     /// The picture of the live screen in the documentation, from a real run; needs root
     Screenshot,
     /// Build the release binary and put it at the top of the tree
@@ -100,8 +99,8 @@ fn run(args: Args) -> Result<()> {
         Command::TestKernels => vm::test_kernels(),
         Command::Vm(args) => vm::run(&args),
         Command::Demo(args) => demo::run(args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Soak(args) => soak::run(&args),
+        Command::Bench(args) => harness::run("bench", &["bridge-cli"], &args),
+        Command::Soak(args) => harness::run("soak", &["bridge-cli", "consumers"], &args),
         Command::Screenshot => screenshot::run(),
         Command::Build => release::run(),
         Command::Codegen { check } => Ok(codegen::run(check)?),

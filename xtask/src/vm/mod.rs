@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::needs::Need;
 use crate::say::say;
-use crate::shell::{self, find, privileged};
+use crate::setup;
+use crate::shell::{self, find};
 use image::Image;
 use kernel::{Kernel, Version};
 use machine::{Console, Machine, Outcome};
@@ -133,10 +135,22 @@ fn folder() -> Result<PathBuf> {
 
 /// Installs what a virtual machine needs and this machine lacks.
 fn prepare() -> Result<()> {
-    /// Program, package, reason.
-    const NEEDS: &[(&str, &str, &str)] = &[
-        ("qemu-system-x86_64", "qemu-system-x86", "runs other kernels"),
-        ("busybox", "busybox-static", "the shell in the virtual machine"),
+    // Debian's packages alone: without apt-get there are no kernels either.
+    const NEEDS: &[Need] = &[
+        Need {
+            what: "qemu-system-x86_64",
+            why: "runs other kernels",
+            apt: &[&["qemu-system-x86"]],
+            dnf: &[],
+            present: || find("qemu-system-x86_64").is_some(),
+        },
+        Need {
+            what: "busybox",
+            why: "the shell in the virtual machine",
+            apt: &[&["busybox-static"]],
+            dnf: &[],
+            present: || find("busybox").is_some(),
+        },
     ];
     if !cfg!(target_arch = "x86_64") {
         return Err(NotRun("virtual machines are set up for x86_64 only".into()).into());
@@ -144,17 +158,5 @@ fn prepare() -> Result<()> {
     if find("apt-get").is_none() || find("dpkg-deb").is_none() {
         return Err(NotRun("Debian's kernels are fetched with apt-get and unpacked with dpkg-deb, which are not here".into()).into());
     }
-    let missing: Vec<_> = NEEDS.iter().filter(|(program, ..)| find(program).is_none()).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    for (program, _, reason) in &missing {
-        say!("vm: missing: {program} ({reason})");
-    }
-    let install = || -> Result<()> {
-        shell::run(privileged("apt-get")?.args(["update", "--quiet=2"]))?;
-        let arguments = ["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "--yes", "--quiet", "--no-install-recommends"];
-        shell::run(privileged("env")?.args(arguments).args(missing.iter().map(|(_, package, _)| package)))
-    };
-    install().map_err(|error| NotRun(format!("cannot install what virtual machines need: {error:#}")).into())
+    setup::ensure_all(NEEDS).map_err(|error| NotRun(format!("{error:#}")).into())
 }
