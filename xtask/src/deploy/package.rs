@@ -134,9 +134,9 @@ fn deb(tree: &Path, architecture: &str, version: &str, maintainer: &str, folder:
          Depends: libc6 (>= 2.28)\nSuggests: nvidia-modprobe\nSection: admin\nPriority: optional\n\
          Homepage: https://github.com/gpu-ebpf-bridge/gpu-ebpf-bridge\n\
          Description: {SUMMARY}\n\
-         \x20Reads GPU telemetry through NVIDIA's NVML and keeps it fresh in pinned BPF\n\
-         \x20maps, so that any eBPF program can tell with one lookup what the GPU was doing\n\
-         \x20for a process. Waits where there is no GPU.\n"
+         \x20Reads the telemetry of NVIDIA, AMD and Intel GPUs and keeps it fresh in pinned\n\
+         \x20BPF maps, so that any eBPF program can tell with one lookup what the GPU was\n\
+         \x20doing for a process. Waits where there is no GPU.\n"
     );
     write(&root.join("DEBIAN/control"), control.as_bytes(), 0o644)?;
     write(&root.join("DEBIAN/conffiles"), b"/etc/default/gpu-ebpf-bridge\n", 0o644)?;
