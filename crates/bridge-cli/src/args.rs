@@ -24,15 +24,15 @@ const MAPS: &str = "Maps";
 const HOST: &str = "Running in a container";
 const OUTPUT: &str = "Output";
 
-// Lines of at most 98 columns: clap wraps at 100 and does not know about hanging indents.
+// Lines of at most 98 columns: clap wraps at 100 and does not know about hanging indents. The man page is made of it by its indentation.
 const AFTER_HELP: &str = "\
 Flag forms: --flag value, --flag=value, -flag value, -flag=value. A boolean flag takes its value
-with \"=\" (true, false, t, f, 1, 0). Of a flag given twice the last one counts, but for --source.
-Durations are Go's: 100ms, 1.5s, 1m30s, .5s, 1500us.
+with \"=\" (true, false, t, f, 1, 0). If a flag is given twice, the last one counts, except for
+--source, which adds up. Durations are Go's: 100ms, 1.5s, 1m30s, .5s, 1500us.
 
 Examples:
   gpu-ebpf-bridge
-      the GPUs that there are, else invented data
+      the GPUs that are there, else invented data with a loud warning
   gpu-ebpf-bridge --mode=real --idle-if-no-gpu
       on every node of a cluster: waits where there is no GPU, never invents data
   gpu-ebpf-bridge --mode=real --host-path=/host --symlink-nvidia-devs
@@ -49,16 +49,18 @@ Signals:
       empty and unpin the maps (unless --keep-pins) and end within a second; a second one ends the
       program at once; SIGHUP has no effect under nohup
   SIGUSR1
-      let go of the drivers, for replacing one or resetting a GPU; the maps are empty
+      release the drivers, to replace one or reset a GPU; the maps are empty in the meantime
   SIGUSR2
-      take the drivers up again
+      open the drivers again
 
 Exit status:
-  0  ended as asked
-  1  failed; the message on standard error says what, and what helps
+  0  ended as asked; with --health: publishing, or idle by design
+  1  failed; the message on standard error says what, and what helps; with --health: unknown
   2  the command line cannot be used; nothing was touched
   3  with --health: stale; the bridge is gone, stuck or waiting for a driver
-  4  with --health: there are no maps";
+  4  with --health: there are no maps
+  129, 130, 143
+     ended at once by a second SIGHUP, SIGINT or SIGTERM";
 
 /// The values of the flags.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]

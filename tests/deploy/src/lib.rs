@@ -7,6 +7,7 @@
 pub mod artifacts;
 pub mod container;
 pub mod docker;
+pub mod help;
 pub mod machine;
 pub mod manual;
 pub mod page;
