@@ -10,7 +10,7 @@ use crate::{
 /// So many sources can have a device with a slot each.
 pub(crate) const MOST_SOURCES: usize = gpu_types::GPU_MAX_DEVICES as usize;
 
-static NOTHING: Round = Round { started_boottime_ns: 0, has_news: false, skipped_ticks: 0, devices: Vec::new(), same_processes: 0 };
+static NOTHING: Round = Round { started_boottime_ns: 0, has_news: false, skipped_ticks: 0, devices: Vec::new() };
 
 /// A part a source, in index order.
 #[derive(Debug)]

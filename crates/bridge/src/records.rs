@@ -6,7 +6,7 @@ use gpu_types::{GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregate
 use map_publisher::Records;
 use telemetry::{Metrics, Now, Process, Reading, Stamp};
 
-use crate::sampler::{DeviceReading, Round};
+use crate::sampler::{DeviceReading, Edition, Round};
 
 /// A change of the clock offset beyond this is a step of the wall clock; below, it is slewing and rounding.
 pub(crate) const CLOCK_STEP_NS: u64 = 10_000_000;
@@ -67,6 +67,69 @@ pub struct RecordBuilder {
     by_memory: Vec<Holder>,
     /// The round's processes by key.
     by_key: Vec<Place>,
+    /// Whose processes the round has.
+    origins: Vec<Origin>,
+    /// What the processes' records were made of.
+    made: Made,
+}
+
+/// One device's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    index: u32,
+    edition: Option<Edition>,
+    /// How long their utilization counts after its sample.
+    hold_ns: u64,
+    device: u16,
+    part: u16,
+}
+
+impl Origin {
+    fn reading<'a>(&self, parts: &[Part<'a>]) -> &'a Reading {
+        &parts[usize::from(self.part)].round.devices[usize::from(self.device)].reading
+    }
+}
+
+/// What the processes' records were made of, and for how long they would not be others if they were made anew.
+#[derive(Debug, Default)]
+struct Made {
+    origins: Vec<Origin>,
+    /// Until the first utilization is too old to count.
+    until_boottime_ns: u64,
+    /// The clock offset at the time, and the largest difference between it and a sample's.
+    clock_offset_ns: i64,
+    offset_spread_ns: u64,
+    newest_sample_ns: u64,
+}
+
+impl Made {
+    /// Made of the same at another time, records are the same.
+    fn is_of(&self, origins: &[Origin], now: Now) -> bool {
+        let drift_ns = self.clock_offset_ns.abs_diff(now.clock_offset_ns);
+        now.boottime_ns <= self.until_boottime_ns
+            && self.offset_spread_ns.saturating_add(drift_ns) <= CLOCK_STEP_NS
+            && origins.iter().all(|origin| origin.edition.is_some())
+            && origins == self.origins
+    }
+
+    fn begin(&mut self, origins: &[Origin], now: Now) {
+        self.origins.clear();
+        self.origins.extend_from_slice(origins);
+        self.until_boottime_ns = u64::MAX;
+        self.clock_offset_ns = now.clock_offset_ns;
+        self.offset_spread_ns = 0;
+        self.newest_sample_ns = 0;
+    }
+
+    fn add(&mut self, sampled: Stamp, hold_ns: u64, now: Now) {
+        self.offset_spread_ns = self.offset_spread_ns.max(sampled.clock_offset_ns.abs_diff(now.clock_offset_ns));
+        if sampled.realtime_ns > now.realtime_ns() {
+            // It is published as of now, which is another time at the next tick.
+            self.until_boottime_ns = 0;
+        } else if counts(sampled, hold_ns, now) {
+            self.until_boottime_ns = self.until_boottime_ns.min(sampled.boottime_ns().saturating_add(hold_ns));
+        }
+    }
 }
 
 /// A process's key, and where in the rounds it is. Ordered by key.
@@ -74,8 +137,7 @@ pub struct RecordBuilder {
 struct Place {
     key: u64,
     process: u32,
-    device: u16,
-    part: u16,
+    origin: u16,
 }
 
 /// How a round is to be read.
@@ -105,10 +167,8 @@ impl RecordBuilder {
     pub fn fill(&mut self, parts: &[Part<'_>], frame: &Frame) {
         let Frame { now, hold, .. } = *frame;
         self.records.devices = [GpuDeviceMetrics::default(); SLOTS];
-        self.records.process_devices.clear();
-        self.records.processes.clear();
         self.devices = 0;
-        self.by_key.clear();
+        self.origins.clear();
         for (part_number, part) in (0..).zip(parts) {
             for (device_number, (index, device)) in (0..).zip(part.devices()) {
                 let Some(slot) = self.records.devices.get_mut(index as usize) else { continue };
@@ -116,11 +176,13 @@ impl RecordBuilder {
                 let sampled = device.reading.sampled.unwrap_or(read);
                 *slot = device_record(&device.reading.metrics, publish_time(sampled, now));
                 self.devices += 1;
-                add_processes(&mut self.by_key, index, &device.reading, (part_number, device_number));
+                let (edition, hold_ns) = (device.edition, sample_hold_ns(&device.reading));
+                self.origins.push(Origin { index, edition, hold_ns, device: device_number, part: part_number });
             }
         }
-        self.order_processes(parts, now);
-        self.aggregate();
+        if !self.made.is_of(&self.origins, now) {
+            self.make_processes(parts, now);
+        }
         self.records.meta = GpuMeta {
             schema_version: gpu_types::GPU_SCHEMA_VERSION,
             n_devices: self.devices,
@@ -131,16 +193,30 @@ impl RecordBuilder {
         };
     }
 
+    fn make_processes(&mut self, parts: &[Part<'_>], now: Now) {
+        self.by_key.clear();
+        for (number, origin) in (0..).zip(&self.origins) {
+            add_processes(&mut self.by_key, origin.index, number, origin.reading(parts));
+        }
+        self.made.begin(&self.origins, now);
+        self.order_processes(parts, now);
+        self.aggregate();
+        self.made.newest_sample_ns = self.records.processes.iter().map(|(_, record)| record.timestamp_ns).max().unwrap_or(0);
+    }
+
     /// The records of the processes by key. Places are sorted instead of records, a third of their size.
     fn order_processes(&mut self, parts: &[Part<'_>], now: Now) {
         self.by_key.sort_unstable();
-        let entries = &mut self.records.process_devices;
+        let (entries, made) = (&mut self.records.process_devices, &mut self.made);
+        entries.clear();
         entries.extend(self.by_key.iter().map(|place| {
-            let reading = &parts[usize::from(place.part)].round.devices[usize::from(place.device)].reading;
-            let process = &reading.processes[place.process as usize];
+            let origin = &self.origins[usize::from(place.origin)];
+            let process = &origin.reading(parts).processes[place.process as usize];
+            if let Some(sample) = process.utilization {
+                made.add(sample.sampled, origin.hold_ns, now);
+            }
             // The slots are few: an index that has one fits.
-            let index = PidDeviceKey::from(place.key).device() as u8;
-            (place.key, process_record(process, index, sample_hold_ns(reading), now))
+            (place.key, process_record(process, origin.index as u8, origin.hold_ns, now))
         }));
         if entries.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             fold_instances(entries);
@@ -151,8 +227,7 @@ impl RecordBuilder {
     /// stamp of the tick before, and never in the future.
     fn stamp(&self, parts: &[Part<'_>], frame: &Frame) -> u64 {
         let newest_device = self.records.devices.iter().map(|record| record.timestamp_ns).max().unwrap_or(0);
-        let newest_process = self.records.processes.iter().map(|(_, record)| record.timestamp_ns).max().unwrap_or(0);
-        let newest = Stamp { realtime_ns: newest_device.max(newest_process), clock_offset_ns: frame.now.clock_offset_ns };
+        let newest = Stamp { realtime_ns: newest_device.max(self.made.newest_sample_ns), clock_offset_ns: frame.now.clock_offset_ns };
         let started = parts.iter().filter(|part| part.news == News::InTime).map(|part| part.round.started_boottime_ns).min().unwrap_or(0);
         started.max(newest.boottime_ns()).max(frame.last_stamp_ns).min(frame.now.boottime_ns)
     }
@@ -191,6 +266,7 @@ impl RecordBuilder {
             }
             entries.truncate(kept);
         }
+        self.records.processes.clear();
         let processes = self.by_memory.iter().map(|holder| (holder.pid, aggregate(&entries[holder.first..holder.first + holder.count])));
         self.records.processes.extend(processes);
     }
@@ -269,12 +345,12 @@ fn percent(value: Option<u32>) -> u32 {
     value.unwrap_or(0).min(100)
 }
 
-fn add_processes(by_key: &mut Vec<Place>, index: u32, reading: &Reading, (part, device): (u16, u16)) {
+fn add_processes(by_key: &mut Vec<Place>, index: u32, origin: u16, reading: &Reading) {
     for (number, process) in (0..).zip(&reading.processes) {
         // NVML's pid 0 is "unattributed", all ones "unknown".
         if !matches!(process.pid, 0 | u32::MAX) {
             let key = u64::from(PidDeviceKey::new(process.pid, index));
-            by_key.push(Place { key, process: number, device, part });
+            by_key.push(Place { key, process: number, origin });
         }
     }
 }
@@ -283,6 +359,11 @@ fn add_processes(by_key: &mut Vec<Place>, index: u32, reading: &Reading, (part, 
 fn sample_hold_ns(reading: &Reading) -> u64 {
     let periods = reading.process_sample_period.map_or(Duration::ZERO, |period| period.mul_f64(SAMPLE_PERIODS_HELD));
     SHORTEST_SAMPLE_HOLD.max(periods).as_nanos() as u64
+}
+
+/// Whether a utilization sample is not too old.
+fn counts(sampled: Stamp, hold_ns: u64, now: Now) -> bool {
+    now.boottime_ns.saturating_sub(sampled.boottime_ns()) <= hold_ns
 }
 
 fn process_record(process: &Process, device: u8, hold_ns: u64, now: Now) -> GpuPidMetrics {
@@ -295,7 +376,7 @@ fn process_record(process: &Process, device: u8, hold_ns: u64, now: Now) -> GpuP
     };
     if let Some(sample) = process.utilization {
         record.timestamp_ns = publish_time(sample.sampled, now);
-        if now.boottime_ns.saturating_sub(sample.sampled.boottime_ns()) <= hold_ns {
+        if counts(sample.sampled, hold_ns, now) {
             record.sm_util_pct = sample.sm_pct.min(100);
             record.mem_util_pct = sample.mem_pct.min(100);
             record.enc_util_pct = sample.enc_pct.min(100);

@@ -22,7 +22,7 @@ impl FullRound {
     /// So many GPUs with so many processes each, no process on two of them.
     pub(crate) fn new(gpus: u32, processes: u32) -> Self {
         let devices = (0..gpus).map(|gpu| device(gpu, processes)).collect();
-        let round = Round { started_boottime_ns: NOW.boottime_ns - 2 * MS, has_news: true, skipped_ticks: 0, same_processes: 0, devices };
+        let round = Round { started_boottime_ns: NOW.boottime_ns - 2 * MS, has_news: true, skipped_ticks: 0, devices };
         Self { round, builder: RecordBuilder::default() }
     }
 

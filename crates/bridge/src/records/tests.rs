@@ -35,11 +35,12 @@ fn device(index: u32, processes: Vec<Process>) -> DeviceReading {
         lost: false,
         time_in_source_ns: 0,
         reading: Reading { processes, sampled: Some(ago(70 * MS)), ..Reading::default() },
+        edition: None,
     }
 }
 
 fn round(devices: Vec<DeviceReading>) -> Round {
-    Round { started_boottime_ns: NOW.boottime_ns - 10 * MS, has_news: true, skipped_ticks: 0, same_processes: 0, devices }
+    Round { started_boottime_ns: NOW.boottime_ns - 10 * MS, has_news: true, skipped_ticks: 0, devices }
 }
 
 fn build_with(devices: Vec<DeviceReading>, frame: &Frame) -> RecordBuilder {
@@ -318,6 +319,30 @@ fn with_too_many_processes_those_with_the_most_memory_are_published() {
     assert_eq!((full.records.processes.len(), full.left_out), (3_968, 0));
 }
 
+#[test]
+fn processes_of_an_edition_that_is_known_are_not_looked_at_again_while_nothing_expires() {
+    let mut builder = RecordBuilder::default();
+    let mut round = round(vec![device(0, vec![busy(5, 100, 40, 0)])]);
+    round.devices[0].edition = Some(Edition::new());
+    let mut sm_after = |round: &mut Round, ms: u64| {
+        let now = Now { boottime_ns: NOW.boottime_ns + ms * MS, ..NOW };
+        round.devices[0].answered_boottime_ns = now.boottime_ns;
+        builder.fill(&[Part::whole(round)], &Frame { now, ..frame() });
+        builder.records.process_devices[0].1.sm_util_pct
+    };
+    assert_eq!(sm_after(&mut round, 0), 40);
+    // Against the rule, to see whether anybody looks.
+    round.devices[0].reading.processes[0].utilization.as_mut().unwrap().sm_pct = 41;
+    assert_eq!(sm_after(&mut round, 2_000), 40);
+    assert_eq!(sm_after(&mut round, 2_001), 0, "too old");
+    round.devices[0].reading.processes[0].utilization.as_mut().unwrap().sampled = ago(0);
+    round.devices[0].edition = Some(Edition::new());
+    assert_eq!(sm_after(&mut round, 1_000), 41);
+    round.devices[0].edition = None;
+    round.devices[0].reading.processes[0].utilization.as_mut().unwrap().sm_pct = 42;
+    assert_eq!(sm_after(&mut round, 1_000), 42, "who does not know is asked");
+}
+
 mod properties {
     use proptest::prelude::*;
 
@@ -351,11 +376,62 @@ mod properties {
                 lost: false,
                 time_in_source_ns: 0,
                 reading: Reading { processes, sampled, ..Reading::default() },
+                edition: None,
+            },
+        )
+    }
+
+    /// What is another in a round than in the one before.
+    #[derive(Clone, Debug)]
+    struct Change {
+        later_ns: u64,
+        clock_step_ns: i64,
+        answers: bool,
+        processes: Option<Vec<Process>>,
+        sample_period: Option<Duration>,
+    }
+
+    fn any_change() -> impl Strategy<Value = Change> {
+        let step = prop_oneof![6 => Just(0), 2 => -20 * MS as i64..20 * MS as i64, 1 => Just(-3_600 * S as i64)];
+        let processes = prop_oneof![3 => Just(None), 1 => prop::collection::vec(any_process(), 0..10).prop_map(Some)];
+        let period = prop_oneof![4 => Just(None), 1 => Just(Some(S)), 1 => Just(Some(2 * S))].prop_map(|ns| ns.map(Duration::from_nanos));
+        let later = prop_oneof![3 => 0..200 * MS, 1 => 0..3 * S];
+        (later, step, prop::bool::weighted(0.9), processes, period).prop_map(
+            |(later_ns, clock_step_ns, answers, processes, sample_period)| Change {
+                later_ns,
+                clock_step_ns,
+                answers,
+                processes,
+                sample_period,
             },
         )
     }
 
     proptest! {
+        #[test]
+        fn records_do_not_depend_on_what_was_built_before(changes in prop::collection::vec((0..2_usize, any_change()), 1..20)) {
+            let mut builder = RecordBuilder::default();
+            let mut devices = vec![device(0, vec![]), device(3, vec![])];
+            let mut now = NOW;
+            for (index, change) in changes {
+                now.boottime_ns += change.later_ns;
+                now.clock_offset_ns += change.clock_step_ns;
+                let device = &mut devices[index];
+                device.reading.process_sample_period = change.sample_period;
+                if change.answers {
+                    device.answered_boottime_ns = now.boottime_ns;
+                }
+                if let Some(processes) = change.processes {
+                    device.reading.processes = processes;
+                    device.edition = Some(Edition::new());
+                }
+                let (round, frame) = (round(devices.clone()), Frame { now, ..frame() });
+                builder.fill(&[Part::whole(&round)], &frame);
+                let afresh = build_with(devices.clone(), &frame);
+                prop_assert_eq!(&builder.records, &afresh.records);
+            }
+        }
+
         #[test]
         fn whatever_a_source_says_the_contract_holds(devices in prop::collection::vec(any_device(), 0..4), offset in any::<i64>()) {
             let mut devices = devices;

@@ -1,6 +1,7 @@
 //! Where the lanes put their readings and the newest picture is taken from.
 
 use std::{
+    collections::VecDeque,
     fmt,
     os::fd::{AsFd, BorrowedFd},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use telemetry::Identity;
 
-use super::{DeviceReading, Round};
+use super::{DeviceReading, Edition, Round};
 use crate::grid;
 
 /// When the ticks are: absolute deadlines on the monotonic clock, counted from 0. The first is at the epoch, whenever that is; the others are a whole
@@ -111,8 +112,8 @@ struct Slot {
     started_boottime_ns: u64,
     /// Delivered since the last round was taken.
     is_new: bool,
-    /// Its processes are not those of the last round.
-    has_other_processes: bool,
+    /// Of its processes in the last round.
+    taken: Option<Edition>,
     /// Expected to deliver in time: it did so last time.
     healthy: bool,
 }
@@ -129,7 +130,7 @@ impl Collection {
     pub(super) fn new(schedule: Schedule, devices: Vec<DeviceReading>) -> Self {
         let slots = devices
             .into_iter()
-            .map(|newest| Slot { newest, tick: None, started_boottime_ns: 0, is_new: false, has_other_processes: false, healthy: true })
+            .map(|newest| Slot { newest, tick: None, started_boottime_ns: 0, is_new: false, taken: None, healthy: true })
             .collect();
         Self { schedule, slots, tick: 0, skipped: 0, started_boottime_ns: 0, gone: None }
     }
@@ -137,7 +138,7 @@ impl Collection {
     /// Takes a reading; whether the round is complete.
     pub(super) fn deliver(&mut self, lane: usize, tick: u64, started_boottime_ns: u64, reading: &DeviceReading) -> bool {
         let slot = &mut self.slots[lane];
-        slot.has_other_processes |= slot.newest.copy_from(reading);
+        slot.newest.update_from(reading);
         slot.tick = Some(tick);
         slot.started_boottime_ns = started_boottime_ns;
         slot.is_new = true;
@@ -205,14 +206,14 @@ impl Collection {
 
     /// The newest readings, and whether the processes of each are those of the last round.
     pub(super) fn readings(&self) -> impl ExactSizeIterator<Item = (&DeviceReading, bool)> {
-        self.slots.iter().map(|slot| (&slot.newest, !slot.has_other_processes))
+        self.slots.iter().map(|slot| (&slot.newest, slot.taken.is_some() && slot.taken == slot.newest.edition))
     }
 
     /// The round has been handed on.
     pub(super) fn taken(&mut self) {
         for slot in &mut self.slots {
             slot.is_new = false;
-            slot.has_other_processes = false;
+            slot.taken = slot.newest.edition;
         }
     }
 
@@ -222,14 +223,8 @@ impl Collection {
         round.has_news = head.has_news;
         round.skipped_ticks = head.skipped_ticks;
         round.devices.resize_with(self.slots.len(), DeviceReading::default);
-        round.same_processes = 0;
-        for (index, ((newest, is_same), device)) in self.readings().zip(&mut round.devices).enumerate() {
-            if is_same {
-                device.copy_all_but_processes_from(newest);
-                round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0);
-            } else {
-                device.copy_from(newest);
-            }
+        for (slot, device) in self.slots.iter().zip(&mut round.devices) {
+            device.copy_from(&slot.newest);
         }
         self.taken();
     }
@@ -246,7 +241,7 @@ pub(super) struct Board {
 struct State {
     collection: Collection,
     /// Devices that were found to be others, not taken yet.
-    identified: Vec<Identity>,
+    identified: VecDeque<Identity>,
     /// A round was announced and not taken yet.
     is_announced: bool,
     /// How often the descriptor was or will be written, and how many of these have been read: it is written when the lock is free again, which may be
@@ -260,7 +255,7 @@ impl Board {
         Ok(Self {
             state: Mutex::new(State {
                 collection: Collection::new(schedule, devices),
-                identified: Vec::new(),
+                identified: VecDeque::new(),
                 is_announced: false,
                 written: 0,
                 read: 0,
@@ -279,7 +274,7 @@ impl Board {
 
     /// A device that was found to be another than was said.
     pub(super) fn identified(&self) -> Option<Identity> {
-        self.lock().identified.pop()
+        self.lock().identified.pop_front()
     }
 
     /// When the round that is being collected must wait no longer.
@@ -328,7 +323,7 @@ impl Deliver for Board {
 
     /// Taken with the round that follows.
     fn identified(&self, identity: Identity) {
-        self.lock().identified.push(identity);
+        self.lock().identified.push_back(identity);
     }
 
     fn source_gone(&self, what: String) {
@@ -365,6 +360,10 @@ mod tests {
 
         fn take(&mut self, at_ms: u64) -> bool {
             self.board.take(self.epoch + Duration::from_millis(at_ms), &mut self.round)
+        }
+
+        fn editions(&self) -> Vec<Option<Edition>> {
+            self.round.devices.iter().map(|device| device.edition).collect()
         }
 
         fn answered(&self) -> Vec<u64> {
@@ -404,15 +403,19 @@ mod tests {
     }
 
     #[test]
-    fn a_round_says_whose_processes_are_those_of_the_round_before() {
+    fn a_round_s_editions_tell_whose_processes_are_those_of_the_round_before() {
         let mut fixture = Fixture::new(2);
         let mut reading = DeviceReading { index: 1, answered_boottime_ns: 10, ..DeviceReading::default() };
         reading.reading.processes.push(telemetry::Process { pid: 7, ..telemetry::Process::default() });
+        let mut before = Vec::new();
         for tick in 0..2 {
             fixture.deliver(0, tick, 10);
             fixture.board.deliver(1, tick, 10, &reading);
             assert!(fixture.take(tick * 100 + 1));
-            assert_eq!(fixture.round.same_processes, if tick == 0 { 0b01 } else { 0b11 });
+            let editions = fixture.editions();
+            assert!(editions[0] != editions[1] && editions.iter().all(Option::is_some));
+            assert!(tick == 0 || editions == before, "{editions:?} after {before:?}");
+            before = editions;
             assert_eq!(fixture.round.devices[1].reading.processes, reading.reading.processes);
         }
         // Two deliveries between two rounds: changed, and back again, or not at all.
@@ -421,8 +424,43 @@ mod tests {
         fixture.board.deliver(1, 2, 10, &other);
         fixture.board.deliver(1, 2, 10, &other);
         assert!(fixture.take(201));
-        assert_eq!(fixture.round.same_processes, 0b01);
+        let editions = fixture.editions();
+        assert!(editions[0] == before[0] && editions[1] != before[1]);
         assert!(fixture.round.devices[1].reading.processes.is_empty());
+    }
+
+    #[test]
+    fn a_lost_device_s_last_whole_answer_stands() {
+        let mut fixture = Fixture::new(1);
+        let process = |pid| telemetry::Process { pid, ..telemetry::Process::default() };
+        let mut reading = DeviceReading { answered_boottime_ns: 10, read: Some(telemetry::Stamp::default()), ..DeviceReading::default() };
+        reading.reading.processes.push(process(7));
+        fixture.board.deliver(0, 0, 10, &reading);
+        assert!(fixture.take(1));
+        let before = fixture.editions();
+        // Lost in the middle of its next answer: some of it is new, and none of that counts.
+        let mut half =
+            DeviceReading { lost: true, answered_boottime_ns: 110, time_in_source_ns: 5, read: None, ..DeviceReading::default() };
+        half.reading.processes.push(process(8));
+        half.reading.metrics.sm_util_pct = Some(1);
+        fixture.board.deliver(0, 1, 110, &half);
+        assert!(fixture.take(101));
+        let device = &fixture.round.devices[0];
+        assert_eq!((device.lost, device.time_in_source_ns, device.answered_boottime_ns, device.read), (true, 5, 10, reading.read));
+        assert_eq!((&device.reading.processes, device.reading.metrics.sm_util_pct), (&reading.reading.processes, None));
+        assert_eq!(fixture.editions(), before);
+    }
+
+    #[test]
+    fn devices_found_to_be_others_are_told_in_that_order() {
+        let board = Fixture::new(1).board;
+        for uuid in ["first", "second"] {
+            Deliver::identified(&board, Identity { uuid: uuid.to_owned(), ..Identity::default() });
+        }
+        assert_eq!(
+            [(); 3].map(|()| Board::identified(&board).map(|identity| identity.uuid)),
+            [Some("first".to_owned()), Some("second".to_owned()), None]
+        );
     }
 
     #[test]

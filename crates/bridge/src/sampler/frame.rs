@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use telemetry::{Failures, Identity, Metrics, OpenError, Process, ProcessUtilization, Stamp};
 
-use super::{DeviceReading, MOST_DEVICES, Opened, Round, board::Head};
+use super::{DeviceReading, Edition, MOST_DEVICES, Opened, Round, board::Head};
 use crate::SamplerError;
 
 /// Longer messages are refused: 16 devices with 16,000 processes each fit many times.
@@ -173,9 +173,6 @@ impl Encoder {
     }
 
     fn end(&mut self) -> &[u8] {
-        if let Some(length) = self.buffer.first_chunk_mut::<4>() {
-            *length = [0; 4];
-        }
         let body = self.buffer.len().saturating_sub(HEADER_BYTES) as u32;
         if let Some(length) = self.buffer.first_chunk_mut::<4>() {
             *length = body.to_le_bytes();
@@ -234,8 +231,7 @@ fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError>
     round.has_news = header.has_news;
     round.skipped_ticks = header.skipped_ticks;
     round.devices.resize_with(header.devices as usize, DeviceReading::default);
-    round.same_processes = 0;
-    for (index, device) in round.devices.iter_mut().enumerate() {
+    for device in &mut round.devices {
         let header: DeviceHeader = take(body)?;
         if header.processes.is_some_and(|processes| processes as usize > body.len()) {
             return Err(garbled("more processes than bytes"));
@@ -248,15 +244,13 @@ fn decode_round(body: &mut &[u8], round: &mut Round) -> Result<(), SamplerError>
         device.reading.metrics = header.metrics;
         device.reading.sampled = header.sampled;
         device.reading.process_sample_period = header.process_sample_period_ns.map(std::time::Duration::from_nanos);
-        match header.processes {
-            Some(processes) => {
-                let read = device.read.unwrap_or_default();
-                device.reading.processes.clear();
-                for _ in 0..processes {
-                    device.reading.processes.push(take::<ProcessRow>(body)?.process(read));
-                }
+        if let Some(processes) = header.processes {
+            let read = device.read.unwrap_or_default();
+            device.edition = Some(Edition::new());
+            device.reading.processes.clear();
+            for _ in 0..processes {
+                device.reading.processes.push(take::<ProcessRow>(body)?.process(read));
             }
-            None => round.same_processes |= 1_u64.checked_shl(index as u32).unwrap_or(0),
         }
         let failures = &mut device.reading.failures;
         failures.truncate(header.failures as usize);
@@ -314,47 +308,60 @@ mod tests {
             lost: false,
             time_in_source_ns: 9,
             reading,
+            edition: None,
         };
         Round {
             started_boottime_ns: 44,
             has_news: true,
             skipped_ticks: 2,
             devices: vec![device(0, reading), device(5, Reading::default())],
-            same_processes: 0,
         }
     }
 
-    fn encode<'a>(encoder: &'a mut Encoder, round: &Round) -> &'a [u8] {
+    /// The round as it arrives: its editions are the receiver's.
+    fn described(round: &Round) -> String {
+        let devices = round.devices.iter().map(|device| DeviceReading { edition: None, ..device.clone() }).collect();
+        format!("{:?}", Round { devices, ..*round })
+    }
+
+    fn editions(round: &Round) -> Vec<Edition> {
+        round.devices.iter().map(|device| device.edition.unwrap()).collect()
+    }
+
+    /// The processes of the device at `same`, if any, are those of the round before.
+    fn encode<'a>(encoder: &'a mut Encoder, round: &Round, same: Option<usize>) -> &'a [u8] {
         let Round { started_boottime_ns, has_news, skipped_ticks, .. } = *round;
         let head = Head { started_boottime_ns, has_news, skipped_ticks };
-        encoder.round(head, round.devices.iter().enumerate().map(|(index, device)| (device, round.same_processes & 1 << index != 0)))
+        encoder.round(head, round.devices.iter().enumerate().map(|(index, device)| (device, Some(index) == same)))
     }
 
     #[test]
     fn a_round_arrives_as_it_was_sent() {
         let mut encoder = Encoder::default();
         let sent = sample_round();
-        let bytes = encode(&mut encoder, &sent).to_vec();
+        let bytes = encode(&mut encoder, &sent, None).to_vec();
         let mut received = Round::default();
         let (message, length) = decode(&bytes, &mut received).unwrap().unwrap();
         assert!(matches!(message, Message::Round));
         assert_eq!(length, bytes.len());
-        assert_eq!(format!("{received:?}"), format!("{sent:?}"));
+        assert_eq!(described(&received), described(&sent));
     }
 
     #[test]
     fn processes_that_are_the_same_are_not_sent_again() {
         let (mut encoder, mut received) = (Encoder::default(), Round::default());
         let mut sent = sample_round();
-        let whole = encode(&mut encoder, &sent).to_vec();
+        let whole = encode(&mut encoder, &sent, None).to_vec();
         decode(&whole, &mut received).unwrap().unwrap();
-        sent.same_processes = 0b01;
+        let before = editions(&received);
         sent.devices[0].reading.metrics.sm_util_pct = Some(12);
         sent.devices[1].reading.processes.push(Process { pid: 9, ..Process::default() });
-        let changed = encode(&mut encoder, &sent).to_vec();
+        let changed = encode(&mut encoder, &sent, Some(0)).to_vec();
         assert!(changed.len() < whole.len());
         decode(&changed, &mut received).unwrap().unwrap();
-        assert_eq!(format!("{received:?}"), format!("{sent:?}"));
+        assert_eq!(described(&received), described(&sent));
+        let now = editions(&received);
+        assert!(now[0] == before[0] && now[1] != before[1]);
     }
 
     #[test]
@@ -376,7 +383,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_message_is_waited_for() {
-        let bytes = encode(&mut Encoder::default(), &sample_round()).to_vec();
+        let bytes = encode(&mut Encoder::default(), &sample_round(), None).to_vec();
         for length in 0..bytes.len() {
             assert!(decode(&bytes[..length], &mut Round::default()).unwrap().is_none(), "{length} bytes");
         }
@@ -414,7 +421,7 @@ mod tests {
 
         #[test]
         fn a_damaged_round_is_a_round_or_an_error(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-            let mut bytes = encode(&mut Encoder::default(), &sample_round()).to_vec();
+            let mut bytes = encode(&mut Encoder::default(), &sample_round(), None).to_vec();
             let at = at.index(bytes.len());
             bytes[at] = byte;
             drop(decode(&bytes, &mut Round::default()));

@@ -9,7 +9,12 @@ mod lanes;
 mod relay;
 mod wire;
 
-use std::{fmt, os::fd::BorrowedFd, time::Instant};
+use std::{
+    fmt,
+    os::fd::BorrowedFd,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
 
 pub use child::{ChildLauncher, ChildSampler};
 pub use lanes::{LaneLauncher, LaneSampler};
@@ -77,8 +82,8 @@ pub struct Opened {
     pub devices: Vec<Identity>,
 }
 
-/// A round says of each device, a bit each, whether its processes are those of the round before. The maps have slots for a quarter of these.
-const MOST_DEVICES: usize = u64::BITS as usize;
+/// More than a machine has, and four times what the maps have slots for: a garbled message must not ask for memory without end.
+const MOST_DEVICES: usize = 64;
 
 /// Opens a source and takes down who its devices are.
 fn open(source: &mut dyn TelemetrySource) -> Result<(Opened, Vec<Box<dyn Device>>), OpenError> {
@@ -101,8 +106,20 @@ pub struct Round {
     pub skipped_ticks: u64,
     /// A device each, in the order of [`Opened::devices`].
     pub devices: Vec<DeviceReading>,
-    /// Of these, a bit each from the lowest, whose processes are those of the round before, so that they need not be told again.
-    pub same_processes: u64,
+}
+
+/// Tells lists of processes apart: readings of one edition have the same processes, whichever round and sampler they are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edition(u64);
+
+impl Edition {
+    /// One that no reading has.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "no two are equal")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// The newest reading of one device.
@@ -120,22 +137,36 @@ pub struct DeviceReading {
     pub time_in_source_ns: u64,
     /// What it reported.
     pub reading: Reading,
+    /// Of its processes. `None`: not known, so that they have to be looked at.
+    pub edition: Option<Edition>,
 }
 
 impl DeviceReading {
-    /// Whether the processes were others before.
-    fn copy_from(&mut self, other: &Self) -> bool {
-        self.copy_header_from(other);
-        self.reading.copy_from(&other.reading)
+    /// Takes over what a lane has. Of a device that is lost the last whole answer stands, for as long as it is held: half an answer is none.
+    fn update_from(&mut self, lane: &Self) {
+        if lane.lost {
+            self.lost = true;
+            self.time_in_source_ns = lane.time_in_source_ns;
+            return;
+        }
+        self.copy_header_from(lane);
+        if self.reading.copy_from(&lane.reading) || self.edition.is_none() {
+            self.edition = Some(Edition::new());
+        }
     }
 
-    fn copy_all_but_processes_from(&mut self, other: &Self) {
+    fn copy_from(&mut self, other: &Self) {
         self.copy_header_from(other);
-        self.reading.copy_all_but_processes_from(&other.reading);
+        if self.edition.is_some() && self.edition == other.edition {
+            self.reading.copy_all_but_processes_from(&other.reading);
+        } else {
+            self.reading.copy_from(&other.reading);
+            self.edition = other.edition;
+        }
     }
 
     fn copy_header_from(&mut self, other: &Self) {
-        let Self { index, answered_boottime_ns, read, lost, time_in_source_ns, reading: _ } = self;
+        let Self { index, answered_boottime_ns, read, lost, time_in_source_ns, reading: _, edition: _ } = self;
         *index = other.index;
         *answered_boottime_ns = other.answered_boottime_ns;
         *read = other.read;
