@@ -73,7 +73,8 @@ impl State {
 pub(crate) enum Heard {
     Nothing,
     Opened(Opened),
-    NotOpened(OpenError),
+    /// The sampler is of no more use.
+    NotOpened(OpenError, Box<dyn Sampler>),
     /// One of its devices is found to be another than was said.
     Identified(Identity),
     /// Whether it has news.
@@ -123,6 +124,11 @@ impl Feed {
 
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Open { .. })
+    }
+
+    /// Whether it is open, or on the way.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.next_attempt.is_some() || !matches!(self.state, State::Closed)
     }
 
     pub(crate) fn is_opening(&self) -> bool {
@@ -226,13 +232,13 @@ impl Feed {
                     self.state = State::Open { sampler, since: Instant::now() };
                     Heard::Opened(opened)
                 }
-                Ok(Event::OpenFailed(error)) => Heard::NotOpened(error),
-                Ok(Event::SourceGone(what)) => Heard::NotOpened(OpenError::Failed(what)),
+                Ok(Event::OpenFailed(error)) => Heard::NotOpened(error, sampler),
+                Ok(Event::SourceGone(what)) => Heard::NotOpened(OpenError::Failed(what), sampler),
                 Ok(Event::Nothing | Event::Round | Event::Identified(_)) => {
                     self.state = State::Opening { sampler, since, is_said_to_be_slow };
                     Heard::Nothing
                 }
-                Err(error) => Heard::NotOpened(OpenError::Failed(chain(&error))),
+                Err(error) => Heard::NotOpened(OpenError::Failed(chain(&error)), sampler),
             },
             State::Open { mut sampler, since } => {
                 let heard = match sampler.receive() {
@@ -339,6 +345,11 @@ impl Feed {
         self.next_attempt = Some(Instant::now() + delay);
     }
 
+    /// Ticks that its samplers skipped since the start.
+    pub(crate) fn skipped_ticks(&self) -> u64 {
+        self.tally.skipped(self.state.round())
+    }
+
     /// What it did since the last summary.
     pub(crate) fn summarise(&mut self) -> SourceSummary {
         self.tally.summarise(self.state.round())
@@ -385,7 +396,7 @@ pub(crate) fn end_all(samplers: impl Iterator<Item = Box<dyn Sampler>>) {
         let mut samplers = samplers.peekable();
         while let Some(sampler) = samplers.next() {
             if samplers.peek().is_some() {
-                drop(thread::Builder::new().spawn_scoped(scope, move || drop(sampler)));
+                drop(thread::Builder::new().name("sampler-end".to_owned()).spawn_scoped(scope, move || drop(sampler)));
             }
         }
     });

@@ -49,6 +49,7 @@ mod plan;
 pub mod records;
 pub mod sampler;
 mod tally;
+mod trouble;
 mod wait;
 
 pub use control::Control;

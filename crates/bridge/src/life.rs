@@ -92,6 +92,8 @@ struct Life {
     is_settled: bool,
     /// The driver was let go on request.
     is_released: bool,
+    /// The fallback, too.
+    is_fallback_released: bool,
     /// Until then a source waits for the first outcome of those before it, which says where its indices begin.
     in_order_until: Instant,
 }
@@ -134,6 +136,7 @@ impl Life {
             outlet,
             is_settled: false,
             is_released: false,
+            is_fallback_released: false,
             in_order_until: now + limits.slow_open,
         }
     }
@@ -177,19 +180,18 @@ impl Life {
         let sources = self.names();
         if release {
             log::info!("{sources} let go on request; nothing is published until it is to be taken up again");
-            for index in 0..self.feeds.len() {
-                if !self.feeds[index].is_fallback {
-                    self.gather.leave(index);
-                    feed::end(self.feeds[index].release(), false);
-                }
+            self.is_fallback_released = self.feeds.iter().any(|feed| feed.is_fallback && feed.is_wanted());
+            self.next_mock_reminder = None;
+            for (index, feed) in self.feeds.iter_mut().enumerate() {
+                self.gather.leave(index);
+                feed::end(feed.release(), false);
             }
-            if !self.is_falling_back() {
-                self.leftovers_until = None;
-                self.outlet.withdraw(Phase::Waiting, "the driver is let go on request");
-            }
+            self.withdraw(Phase::Waiting, "the driver is let go on request");
         } else {
             log::info!("{sources} taken up again on request");
-            self.sources_mut().for_each(Feed::take_up);
+            let with_fallback = std::mem::take(&mut self.is_fallback_released);
+            self.feeds.iter_mut().filter(|feed| with_fallback || !feed.is_fallback).for_each(Feed::take_up);
+            self.next_mock_reminder = with_fallback.then(|| Instant::now() + self.limits.report);
         }
     }
 
@@ -336,7 +338,10 @@ impl Life {
                         self.gather.deliver(index, has_news, Instant::now());
                         break;
                     }
-                    Heard::NotOpened(error) => return self.not_opened(index, error),
+                    Heard::NotOpened(error, sampler) => {
+                        self.end_sampler(Some(sampler));
+                        return self.not_opened(index, error);
+                    }
                     Heard::Gone(what) => return self.source_gone(index, &what),
                     Heard::Died(error) => return self.sampler_died(index, &error),
                 }
@@ -348,7 +353,8 @@ impl Life {
     /// Publishes what the sources have delivered.
     fn publish(&mut self, now: Instant) {
         let Self { feeds, gather, outlet, .. } = self;
-        let tick = outlet.publish(&picture(feeds, gather, |_| false));
+        let skipped_ticks = feeds.iter().map(Feed::skipped_ticks).sum();
+        let tick = outlet.publish(&picture(feeds, gather, |_| false), skipped_ticks);
         gather.take();
         if tick.outcome != Outcome::Nothing {
             self.leftovers_until = None;

@@ -1,11 +1,6 @@
 //! The publishing end of the loop: rounds in, maps written, `gpu_bridge_state` kept.
 
-use std::{
-    ops::Range,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use gpu_types::GpuBridgeState;
 use map_publisher::{PublishError, Publisher};
@@ -14,16 +9,14 @@ use telemetry::Now;
 use crate::{
     clock::Clock,
     describe::{self, Listed, text},
-    error::chain,
     plan::{Observer, Phase, Plan},
     records::{CLOCK_STEP_NS, Frame, News, Part, RecordBuilder, is_held},
     tally::SourceSummary,
+    trouble::Trouble,
 };
 
 /// A device that does not answer keeps its last record for this long, or for 3 intervals.
 const SHORTEST_HOLD: Duration = Duration::from_millis(500);
-/// A failure that goes on is said again this often, with its count.
-const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What became of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +59,8 @@ pub(crate) struct Outlet {
     /// Devices, a bit each, that were said not to answer.
     silent: u32,
     left_out_warned: bool,
-    failure: Option<Failure>,
+    publishing_trouble: Trouble,
+    pins_trouble: Trouble,
     observer: Box<dyn Observer>,
     phase: Phase,
     /// What is published, in words.
@@ -75,14 +69,8 @@ pub(crate) struct Outlet {
     publishing_changed: bool,
     /// Whose devices which are, where there are several sources: what they are called by in the log.
     owners: Vec<(Range<u32>, &'static str)>,
+    skipped_ticks: u64,
     tally: Tally,
-}
-
-/// A publishing failure that goes on.
-#[derive(Debug)]
-struct Failure {
-    count: u64,
-    said_at: Instant,
 }
 
 /// What happened since the last summary, whatever the sources.
@@ -108,12 +96,14 @@ impl Outlet {
             published_offset_ns,
             silent: 0,
             left_out_warned: false,
-            failure: None,
+            publishing_trouble: Trouble::with("publish"),
+            pins_trouble: Trouble::with("look after the pins"),
             observer,
             phase: Phase::Starting,
             publishing: String::new(),
             publishing_changed: false,
             owners: Vec::new(),
+            skipped_ticks: 0,
             tally: Tally::default(),
         };
         let started_boottime_ns = outlet.clock.boottime_ns();
@@ -199,7 +189,10 @@ impl Outlet {
     }
 
     /// Makes the maps equal the parts, unless none of their devices' readings counts any more.
-    pub(crate) fn publish(&mut self, parts: &[Part<'_>]) -> Tick {
+    ///
+    /// Since the start, `skipped_ticks` ticks passed without a round.
+    pub(crate) fn publish(&mut self, parts: &[Part<'_>], skipped_ticks: u64) -> Tick {
+        self.skipped_ticks = skipped_ticks;
         let now = self.clock.now();
         let answers =
             |part: &Part<'_>| part.news != News::Nothing && part.round.devices.iter().any(|device| is_held(device, now, self.hold));
@@ -212,13 +205,11 @@ impl Outlet {
         }
         let outcome = match self.try_publish(parts, now) {
             Ok(()) => {
-                if let Some(failure) = self.failure.take() {
-                    log::info!("publishing works again after {} failures", failure.count);
-                }
+                self.publishing_trouble.worked();
                 Outcome::Published
             }
             Err(error) => {
-                self.note_failure(&error);
+                self.publishing_trouble.failed(&error);
                 Outcome::Failed
             }
         };
@@ -267,6 +258,7 @@ impl Outlet {
         {
             log::info!("the wall clock was set by {:+.3} s", (now.clock_offset_ns - offset) as f64 / 1e9);
             self.publisher.step_clock(now.clock_offset_ns)?;
+            self.published_offset_ns = Some(now.clock_offset_ns);
         }
         let published = self.publisher.publish(&self.builder.records)?;
         log::debug!("{published:?}");
@@ -276,12 +268,12 @@ impl Outlet {
     }
 
     fn note_devices(&mut self, parts: &[Part<'_>], now: Now) {
-        let (hold, left_out) = (self.hold, self.builder.left_out as u32);
+        let (hold, left_out, skipped_ticks) = (self.hold, self.builder.left_out as u32, self.skipped_ticks);
         let tally = &mut self.tally;
         tally.rounds += 1;
         self.publisher.set_state(|state| {
             state.processes_left_out = left_out;
-            state.skipped_ticks = parts.iter().map(|part| part.round.skipped_ticks).sum();
+            state.skipped_ticks = skipped_ticks;
             let late = describe::note_devices(state, parts, now, hold);
             state.late_ticks += u64::from(late);
             tally.late += u64::from(late);
@@ -323,7 +315,7 @@ impl Outlet {
             let now = self.clock.now();
             self.fill(rest, now);
             if let Err(error) = self.write(now) {
-                self.note_failure(&error);
+                self.publishing_trouble.failed(&error);
             }
         }
         self.publisher.release_readers();
@@ -337,7 +329,7 @@ impl Outlet {
             describe::lose(state, 0..gpu_types::GPU_MAX_DEVICES);
         });
         if let Err(error) = self.publisher.withdraw() {
-            self.note_failure(&error);
+            self.publishing_trouble.failed(&error);
         }
         self.publisher.release_readers();
         self.enter(phase, text);
@@ -375,8 +367,11 @@ impl Outlet {
         let now = self.clock.boottime_ns();
         self.publisher.set_state(|state| state.alive_boottime_ns = now);
         match self.publisher.check_pins() {
-            Ok(events) => events.iter().for_each(|event| log::warn!("{event}")),
-            Err(error) => self.note_failure(&error),
+            Ok(events) => {
+                events.iter().for_each(|event| log::warn!("{event}"));
+                self.pins_trouble.worked();
+            }
+            Err(error) => self.pins_trouble.failed(&error),
         }
     }
 
@@ -391,21 +386,6 @@ impl Outlet {
             log::warn!("{left_out} processes do not fit into the maps and are left out: those with the least GPU memory");
         }
         self.left_out_warned = left_out > 0;
-    }
-
-    /// One line, then a count a minute.
-    fn note_failure(&mut self, error: &PublishError) {
-        let now = Instant::now();
-        let Some(failure) = &mut self.failure else {
-            log::error!("cannot publish: {}", chain(error));
-            self.failure = Some(Failure { count: 1, said_at: now });
-            return;
-        };
-        failure.count += 1;
-        if now - failure.said_at >= REPEAT_INTERVAL {
-            failure.said_at = now;
-            log::error!("cannot publish, {} times so far: {}", failure.count, chain(error));
-        }
     }
 }
 

@@ -7,6 +7,8 @@ use crate::sampler::Round;
 /// One source's part of it. Samplers count from the opening of their source; this keeps what the summaries have told.
 #[derive(Debug, Default)]
 pub(crate) struct SourceTally {
+    /// Ticks that the samplers before this one skipped.
+    skipped_before: u64,
     /// What the samplers before this one had to add.
     carried: Counts,
     told: Counts,
@@ -58,8 +60,14 @@ impl SourceTally {
 
     /// A sampler is about to end, and its counts with it.
     pub(crate) fn closing(&mut self, round: Option<&Round>) {
+        self.skipped_before = self.skipped(round);
         self.carried = self.carried.plus(Counts::of(round).since(self.told));
         self.told = Counts::default();
+    }
+
+    /// Ticks that were skipped since the start, by all samplers.
+    pub(crate) fn skipped(&self, round: Option<&Round>) -> u64 {
+        self.skipped_before + Counts::of(round).skipped
     }
 
     /// What happened since the last one.
@@ -133,5 +141,16 @@ mod tests {
         check(&mut tally, None, 2, 2);
         tally.reopened();
         check(&mut tally, Some(&at(1, 1)), 1, 1);
+    }
+
+    #[test]
+    fn skipped_ticks_are_counted_from_the_start_whoever_skipped_them() {
+        let skipped = |skipped_ticks| Round { skipped_ticks, ..Round::default() };
+        let mut tally = SourceTally::default();
+        assert_eq!((tally.skipped(None), tally.skipped(Some(&skipped(3)))), (0, 3));
+        tally.closing(Some(&skipped(4)));
+        tally.closing(None);
+        tally.reopened();
+        assert_eq!((tally.skipped(None), tally.skipped(Some(&skipped(2)))), (4, 6));
     }
 }

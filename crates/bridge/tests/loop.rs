@@ -204,6 +204,25 @@ fn the_fallback_is_published_until_the_real_source_opens() {
 }
 
 #[test]
+fn on_request_the_fallback_is_let_go_with_the_driver_and_comes_back_with_it() {
+    let (real, invented) = (Script::new(1), Script::new(3));
+    real.change(|state| state.closed = Some("no GPU"));
+    let running = Running::start(&real, fall_back_to(&invented));
+    let reader = running.reader();
+    wait_for(&reader, &[0, 1, 2], &[PID]);
+    running.control().release();
+    wait_for(&reader, &[], &[]);
+    wait_for_phase(&reader, Phase::Waiting);
+    let (stopped, opened) = (stamp(&reader), real.opened());
+    thread::sleep(10 * INTERVAL);
+    assert_eq!((stamp(&reader), real.opened(), invented.open_devices()), (stopped, opened, 0));
+    running.control().take_up();
+    wait_for(&reader, &[0, 1, 2], &[PID]);
+    assert_eq!(reader.state().unwrap().source(), Source::MockFallback);
+    running.stop().1.unwrap();
+}
+
+#[test]
 fn a_driver_is_let_go_and_taken_up_on_request() {
     let script = Script::new(2);
     let running = Running::start(&script, WhenUnavailable::Fail);

@@ -71,7 +71,7 @@ impl fmt::Display for Report {
             number(&seen.most_processes),
             number(&seen.longest_overdue_ms)
         )?;
-        let Ticks { due, published, skipped, late } = self.ticks;
+        let Ticks { due, published, skipped, late, .. } = self.ticks;
         let overtaken = self.ticks.overtaken();
         writeln!(
             f,

@@ -21,6 +21,33 @@ pub(crate) struct Ticks {
     pub(crate) skipped: u64,
     /// Of those published, with a device that was late.
     pub(crate) late: u64,
+    newest: Option<Counters>,
+}
+
+/// A bridge's counters since its start.
+#[derive(Debug, Clone, Copy)]
+struct Counters {
+    started_boottime_ns: u64,
+    rounds: u64,
+    skipped: u64,
+    late: u64,
+}
+
+impl Counters {
+    fn read(stage: &Stage) -> Option<Self> {
+        let state = *stage.state()?.record();
+        Some(Self {
+            started_boottime_ns: state.started_boottime_ns,
+            rounds: state.rounds,
+            skipped: state.skipped_ticks,
+            late: state.late_ticks,
+        })
+    }
+
+    fn have_gone_back_since(&self, earlier: &Self) -> bool {
+        let is_less = self.rounds < earlier.rounds || self.skipped < earlier.skipped || self.late < earlier.late;
+        self.started_boottime_ns == earlier.started_boottime_ns && is_less
+    }
 }
 
 impl Ticks {
@@ -32,8 +59,20 @@ impl Ticks {
 
     /// Counts for a while.
     pub(crate) fn count(&mut self, stage: &Stage, findings: &Findings) {
-        let Some(ticks) = Self::in_window(stage) else { return };
-        let Self { due, published, skipped, late } = ticks;
+        let Some(begun) = Counters::read(stage) else { return };
+        let begun_at = Instant::now();
+        thread::sleep(WINDOW);
+        let Some(ended) = Counters::read(stage) else { return };
+        let due = (begun_at.elapsed().as_nanos() / POLL_INTERVAL.as_nanos()) as u64;
+        for (before, after) in self.newest.iter().map(|newest| (*newest, begun)).chain([(begun, ended)]) {
+            if after.have_gone_back_since(&before) {
+                findings.violation("counters", format!("{before:?}, then {after:?}"));
+            }
+        }
+        self.newest = Some(ended);
+        let published = ended.rounds.saturating_sub(begun.rounds);
+        let skipped = ended.skipped.saturating_sub(begun.skipped);
+        let late = ended.late.saturating_sub(begun.late);
         // A tick without a round of news is one with late devices, whether it was published or not.
         let accounted = published + skipped + late;
         if published == 0 || published + skipped > due + MARGIN || accounted + MARGIN < due {
@@ -43,18 +82,5 @@ impl Ticks {
         self.published += published;
         self.skipped += skipped;
         self.late += late;
-    }
-
-    fn in_window(stage: &Stage) -> Option<Self> {
-        let look = || Some((Instant::now(), *stage.state()?.record()));
-        let (begun, before) = look()?;
-        thread::sleep(WINDOW);
-        let (ended, after) = look()?;
-        Some(Self {
-            due: ((ended - begun).as_nanos() / POLL_INTERVAL.as_nanos()) as u64,
-            published: after.rounds.saturating_sub(before.rounds),
-            skipped: after.skipped_ticks.saturating_sub(before.skipped_ticks),
-            late: after.late_ticks.saturating_sub(before.late_ticks),
-        })
     }
 }

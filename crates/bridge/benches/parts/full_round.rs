@@ -61,5 +61,7 @@ fn device(index: u32, processes: u32) -> DeviceReading {
         lost: false,
         time_in_source_ns: 0,
         reading: Reading { metrics, sampled: Some(ago(90)), processes: processes.collect(), ..Reading::default() },
+        // So that the processes are looked at every time.
+        edition: None,
     }
 }
