@@ -9,7 +9,7 @@ use crate::ledger::Ledger;
 use crate::pin::Pin;
 use crate::read::Contents;
 use crate::state::SharedState;
-use crate::write::{Batches, Failed};
+use crate::write::{Failed, delete, upsert};
 use crate::writer::read_single;
 
 const SLOTS: usize = GPU_MAX_DEVICES as usize;
@@ -46,7 +46,6 @@ pub(crate) struct DeviceMap {
     pub(crate) pin: Pin,
     /// What the map is known to hold.
     written: Option<[GpuDeviceMetrics; SLOTS]>,
-    batches: Batches,
 }
 
 impl DeviceMap {
@@ -61,7 +60,7 @@ impl DeviceMap {
     };
 
     pub(crate) fn new(pin: Pin) -> Self {
-        Self { pin, written: None, batches: Batches::new() }
+        Self { pin, written: None }
     }
 
     /// Writes all slots, unless the map holds just that.
@@ -70,7 +69,7 @@ impl DeviceMap {
             return Ok(());
         }
         self.written = None;
-        self.batches.upsert(&self.pin.map, &Self::KEYS, slots).map_err(|failed| entries(&self.pin, "write", failed))?;
+        upsert(&self.pin.map, &Self::KEYS, slots).map_err(|failed| entries(&self.pin, "write", failed))?;
         self.written = Some(*slots);
         Ok(())
     }
@@ -91,14 +90,13 @@ impl DeviceMap {
 pub(crate) struct ProcessMap<K, V> {
     pub(crate) pin: Pin,
     ledger: Ledger<K, V>,
-    batches: Batches,
     contents: Contents<K, V>,
 }
 
 impl<K: Record + Ord + Default, V: Record + PartialEq + Default> ProcessMap<K, V> {
     /// Whatever the map holds will go with the first round that does not contain it.
     pub(crate) fn new(pin: Pin) -> Self {
-        let mut map = Self { pin, ledger: Ledger::new(), batches: Batches::new(), contents: Contents::new() };
+        let mut map = Self { pin, ledger: Ledger::new(), contents: Contents::new() };
         map.read();
         map
     }
@@ -114,13 +112,13 @@ impl<K: Record + Ord + Default, V: Record + PartialEq + Default> ProcessMap<K, V
         self.ledger.plan(round);
         let room = if self.ledger.peak() > maps::PID_PUBLISH_LIMIT as usize { self.delete() } else { Ok(()) };
         let (keys, values) = self.ledger.upserts();
-        let written = self.batches.upsert(&self.pin.map, keys, values);
+        let written = upsert(&self.pin.map, keys, values);
         room.and(written.map_err(|failed| entries(&self.pin, "write", failed)))
     }
 
     /// Deletes what departed, as far as that has not been done.
     pub(crate) fn delete(&mut self) -> Result<(), PublishError> {
-        let deleted = self.batches.delete(&self.pin.map, self.ledger.departed());
+        let deleted = delete(&self.pin.map, self.ledger.departed());
         deleted.map_err(|failed| entries(&self.pin, "delete", failed))?;
         self.ledger.departed_are_gone();
         Ok(())

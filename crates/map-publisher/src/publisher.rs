@@ -44,7 +44,7 @@ impl Publisher {
     ///
     /// What an earlier bridge left in the maps stays until the first [`publish`](Self::publish), which removes it before it writes `gpu_meta`.
     /// When anything stands in the way (no BPF file system, another bridge, a map of another make, want of privilege) nothing is changed.
-    /// Without `gpu_bridge_state` (kernels before 5.5, or something else at its place) a warning is logged and the other four are published.
+    /// Without `gpu_bridge_state` (when something else is at its place) a warning is logged and the other four are published.
     ///
     /// From the first call on, libbpf's own messages go to `log` at debug level, in the whole process. When the kernel refuses a map for want of
     /// locked memory (before 5.11), the process's limit is raised.

@@ -37,7 +37,7 @@ impl<K: Record + Ord + Default, V: Record + Default> Contents<K, V> {
         }
     }
 
-    /// All entries in a few system calls; None where the kernel has no such call, or did not see all of them.
+    /// All entries in a few system calls; None when the kernel did not give all of them.
     fn read_batches(&mut self, map: &MapHandle, found: &mut Vec<(K, Option<V>)>) -> Option<()> {
         let sizes_agree = map.key_size() as usize == size_of::<K>() && map.value_size() as usize == size_of::<V>();
         if !sizes_agree {
@@ -87,7 +87,7 @@ impl<K: Record + Ord + Default, V: Record + Default> Contents<K, V> {
     }
 }
 
-/// For kernels before 5.6, and when a bucket was locked by a program that a lookup interrupted.
+/// For when a bucket was locked by a program that a lookup interrupted.
 fn read_one_by_one<K: Record + Ord, V: Record>(map: &MapHandle) -> BTreeMap<K, Option<V>> {
     let mut by_key = BTreeMap::new();
     for key in map.keys().take(2 * (map.max_entries() as usize + 1)) {

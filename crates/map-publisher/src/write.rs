@@ -2,7 +2,6 @@
 
 use gpu_types::bytes::Record;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
-use log::debug;
 
 /// The operations on a map that are used here.
 pub(crate) trait RawMap {
@@ -41,64 +40,25 @@ pub(crate) struct Failed {
     pub(crate) source: libbpf_rs::Error,
 }
 
-/// Whether this kernel takes batches for one kind of map, as far as it has shown.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Batches {
-    update: bool,
-    delete: bool,
+/// Writes all entries. One system call, unless the batch fails.
+pub(crate) fn upsert<K: Record, V: Record>(map: &impl RawMap, keys: &[K], values: &[V]) -> Result<(), Failed> {
+    if keys.is_empty() || map.update_batch(K::slice_as_bytes(keys), V::slice_as_bytes(values), keys.len() as u32).is_ok() {
+        return Ok(());
+    }
+    let pairs = keys.iter().zip(values);
+    one_by_one(keys.len(), pairs.map(|(key, value)| map.update(key.as_bytes(), value.as_bytes())))
 }
 
-impl Batches {
-    pub(crate) fn new() -> Self {
-        Self { update: true, delete: true }
+/// Deletes all keys; one that is not there any more is no error. One system call, unless the batch fails.
+pub(crate) fn delete<K: Record>(map: &impl RawMap, keys: &[K]) -> Result<(), Failed> {
+    if keys.is_empty() || map.delete_batch(K::slice_as_bytes(keys), keys.len() as u32).is_ok() {
+        return Ok(());
     }
-
-    /// Writes all entries. One system call, unless the batch fails.
-    pub(crate) fn upsert<K: Record, V: Record>(&mut self, map: &impl RawMap, keys: &[K], values: &[V]) -> Result<(), Failed> {
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let refusal = if self.update {
-            match map.update_batch(K::slice_as_bytes(keys), V::slice_as_bytes(values), keys.len() as u32) {
-                Ok(()) => return Ok(()),
-                Err(error) => Some(error),
-            }
-        } else {
-            None
-        };
-        let pairs = keys.iter().zip(values);
-        one_by_one(keys.len(), pairs.map(|(key, value)| map.update(key.as_bytes(), value.as_bytes())))?;
-        if let Some(refusal) = refusal.filter(unsupported) {
-            debug!("this kernel updates no batches, entries are written one by one from now on: {refusal}");
-            self.update = false;
-        }
-        Ok(())
-    }
-
-    /// Deletes all keys; one that is not there any more is no error. One system call, unless the batch fails.
-    pub(crate) fn delete<K: Record>(&mut self, map: &impl RawMap, keys: &[K]) -> Result<(), Failed> {
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let refusal = if self.delete {
-            match map.delete_batch(K::slice_as_bytes(keys), keys.len() as u32) {
-                Ok(()) => return Ok(()),
-                Err(error) => Some(error),
-            }
-        } else {
-            None
-        };
-        let results = keys.iter().map(|key| match map.delete(key.as_bytes()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            result => result,
-        });
-        one_by_one(keys.len(), results)?;
-        if let Some(refusal) = refusal.filter(unsupported) {
-            debug!("this kernel deletes no batches, entries are deleted one by one from now on: {refusal}");
-            self.delete = false;
-        }
-        Ok(())
-    }
+    let results = keys.iter().map(|key| match map.delete(key.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    });
+    one_by_one(keys.len(), results)
 }
 
 /// Carries out all of `results`, whatever happens to some.
@@ -115,11 +75,6 @@ fn one_by_one(attempted: usize, results: impl Iterator<Item = libbpf_rs::Result<
     }
 }
 
-/// Whether a batch was refused for what it is (EINVAL, or the kernel's own ENOTSUPP), when each of its entries could be dealt with.
-fn unsupported(refusal: &libbpf_rs::Error) -> bool {
-    matches!(refusal.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::Other)
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
@@ -127,11 +82,8 @@ mod tests {
 
     use super::*;
 
-    const EINVAL: i32 = 22;
     const ENOENT: i32 = 2;
     const ENOMEM: i32 = 12;
-    /// The kernel's own, unknown to user space.
-    const ENOTSUPP: i32 = 524;
 
     /// A map of u32 keys that counts calls and fails as told.
     #[derive(Default)]
@@ -203,17 +155,17 @@ mod tests {
     #[test]
     fn nothing_to_do_needs_no_call() {
         let map = holding(&[]);
-        Batches::new().upsert::<u32, u64>(&map, &[], &[]).unwrap();
-        Batches::new().delete::<u32>(&map, &[]).unwrap();
+        upsert::<u32, u64>(&map, &[], &[]).unwrap();
+        delete::<u32>(&map, &[]).unwrap();
         check_calls(&map, 0);
     }
 
     #[test]
     fn a_batch_is_one_call() {
         let map = holding(&[]);
-        Batches::new().upsert(&map, &[1u32, 2, 3], &[0u64; 3]).unwrap();
+        upsert(&map, &[1u32, 2, 3], &[0u64; 3]).unwrap();
         check_calls(&map, 1);
-        Batches::new().delete(&map, &[1u32, 2]).unwrap();
+        delete(&map, &[1u32, 2]).unwrap();
         check_calls(&map, 1);
         assert_eq!(*map.keys.borrow(), [3].into());
     }
@@ -221,53 +173,33 @@ mod tests {
     #[test]
     fn departed_keys_are_deleted_even_when_another_has_vanished() {
         let map = holding(&[1, 3, 4]);
-        let mut batches = Batches::new();
-        batches.delete(&map, &[1u32, 2, 3]).unwrap();
+        delete(&map, &[1u32, 2, 3]).unwrap();
         assert_eq!(*map.keys.borrow(), [4].into());
         check_calls(&map, 4);
-        // That says nothing about batches.
-        batches.delete(&map, &[4u32]).unwrap();
+        // The next batch is one all the same.
+        delete(&map, &[4u32]).unwrap();
         check_calls(&map, 1);
     }
 
     #[test]
     fn one_key_that_fails_does_not_keep_the_others() {
         let map = ScriptedMap { bad_keys: vec![2, 3], ..holding(&[]) };
-        let failed = Batches::new().upsert(&map, &[1u32, 2, 3, 4], &[0u64; 4]).unwrap_err();
+        let failed = upsert(&map, &[1u32, 2, 3, 4], &[0u64; 4]).unwrap_err();
         assert_eq!((failed.failed, failed.attempted, failed.source.kind()), (2, 4, ErrorKind::OutOfMemory));
         assert_eq!(*map.keys.borrow(), [1, 4].into());
-        let failed = Batches::new().delete(&map, &[1u32, 2, 4]).unwrap_err();
+        let failed = delete(&map, &[1u32, 2, 4]).unwrap_err();
         assert_eq!((failed.failed, failed.attempted), (1, 3));
         assert!(map.keys.borrow().is_empty());
     }
 
     #[test]
-    fn a_kernel_without_batches_is_asked_once() {
-        for code in [EINVAL, ENOTSUPP] {
-            let map = holding(&[7, 8]);
-            map.batch_error.set(Some(code));
-            let mut batches = Batches::new();
-            batches.upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
-            check_calls(&map, 3);
-            batches.upsert(&map, &[3u32, 4], &[0u64; 2]).unwrap();
-            check_calls(&map, 2);
-            batches.delete(&map, &[7u32, 1]).unwrap();
-            check_calls(&map, 3);
-            batches.delete(&map, &[8u32, 2]).unwrap();
-            check_calls(&map, 2);
-            assert_eq!(*map.keys.borrow(), [3, 4].into());
-        }
-    }
-
-    #[test]
-    fn a_passing_shortage_does_not_end_the_use_of_batches() {
+    fn a_batch_that_failed_does_not_end_the_use_of_batches() {
         let map = holding(&[]);
         map.batch_error.set(Some(ENOMEM));
-        let mut batches = Batches::new();
-        batches.upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
+        upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
         check_calls(&map, 3);
         map.batch_error.set(None);
-        batches.upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
+        upsert(&map, &[1u32, 2], &[0u64; 2]).unwrap();
         check_calls(&map, 1);
     }
 }
