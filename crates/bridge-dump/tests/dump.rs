@@ -279,7 +279,7 @@ fn as_nobody(directory: &Path, dir: &Path) -> Command {
 fn a_user_who_may_only_read_the_pins_can_dump_them() {
     let (pins, maps) = PinDir::full();
     publish(&maps);
-    for MapDefinition { name, .. } in &MAPS {
+    for MapDefinition { name, .. } in MAPS {
         fs::set_permissions(pins.pin(name), Permissions::from_mode(0o644)).unwrap();
     }
     let place = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ fn a_user_who_may_only_read_the_pins_can_dump_them() {
 fn a_user_who_may_not_read_a_pin_is_told_so() {
     let (pins, maps) = PinDir::full();
     publish(&maps);
-    for MapDefinition { name, .. } in &MAPS {
+    for MapDefinition { name, .. } in MAPS {
         fs::set_permissions(pins.pin(name), Permissions::from_mode(0o644)).unwrap();
     }
     fs::set_permissions(pins.pin("gpu_device"), Permissions::from_mode(0o600)).unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use gpu_types::bytes::Record;
 use gpu_types::keys::PidDeviceKey;
-use gpu_types::maps::MAPS;
+use gpu_types::maps::{DEVICE, MAPS, META, PER_PID, PER_PID_PER_DEVICE, STATE};
 use gpu_types::{GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated};
 use map_reader::boottime_now_ns;
 use serde_json::{Value, json};
@@ -203,7 +203,7 @@ fn documents_of_empty_missing_and_garbled_maps_are_valid() {
     assert_eq!(garbled["bridge"]["phase"], "unknown");
     run(pins.path(), &["--output=table"]);
 
-    for name in MAPS.map(|map| map.name) {
+    for name in MAPS.iter().map(|map| map.name) {
         pins.remove(name);
     }
     let (status, missing) = document(pins.path(), &[]);
@@ -355,10 +355,11 @@ fn each_round_is_a_line_that_comes_at_once_and_a_new_bridge_is_followed() {
     }
     assert!(follower.lines.recv_timeout(Duration::from_millis(300)).is_err(), "no round, no line");
 
-    for name in MAPS.map(|map| map.name) {
+    for name in MAPS.iter().map(|map| map.name) {
         pins.remove(name);
     }
-    let [meta, device, per_pid, per_pid_per_device, state] = MAPS.map(|definition| pins.create(&definition));
+    let [meta, device, per_pid, per_pid_per_device, state] =
+        [META, DEVICE, PER_PID, PER_PID_PER_DEVICE, STATE].map(|definition| pins.create(&definition));
     let maps = Maps { meta, device, per_pid, per_pid_per_device, state };
     write_meta(&maps, 5);
     let document = follower.next();
@@ -371,7 +372,8 @@ fn a_bridge_that_is_not_there_yet_is_waited_for_and_said_once() {
     let pins = PinDir::empty();
     let follower = Follower::start(pins.path(), &["--output=json"]);
     thread::sleep(Duration::from_millis(500));
-    let [meta, device, per_pid, per_pid_per_device, state] = MAPS.map(|definition| pins.create(&definition));
+    let [meta, device, per_pid, per_pid_per_device, state] =
+        [META, DEVICE, PER_PID, PER_PID_PER_DEVICE, STATE].map(|definition| pins.create(&definition));
     publish(&Maps { meta, device, per_pid, per_pid_per_device, state });
     assert_eq!(follower.next()["freshness"]["state"], "fresh");
     let err = follower.finish();

@@ -1,5 +1,9 @@
 //! What the maps are: names, types, sizes, room. A pin that differs in any of it is not ours.
 
+mod difference;
+
+pub use difference::{Attribute, Difference, MapShape};
+
 use crate::keys::PidDeviceKey;
 use crate::{GPU_BRIDGE_PID_ENTRIES, GPU_MAX_DEVICES, GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated};
 
@@ -24,7 +28,7 @@ pub const PID_PUBLISH_LIMIT: u32 = PID_CAPACITY - 128;
 /// `BPF_F_MMAPABLE` of `linux/bpf.h`: the map can be mapped into memory.
 pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
-/// The kinds of map in use.
+/// The kinds of map in use. The contract fixes them, so matches may be exhaustive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapKind {
     /// `BPF_MAP_TYPE_ARRAY`: every key from 0 to `max_entries - 1` is always there.
@@ -61,7 +65,7 @@ pub struct MapDefinition {
 }
 
 /// All maps: the contract's four, in the order in which the contract lists them, then the bridge's own.
-pub const MAPS: [MapDefinition; 5] = [META, DEVICE, PER_PID, PER_PID_PER_DEVICE, STATE];
+pub const MAPS: &[MapDefinition] = &[META, DEVICE, PER_PID, PER_PID_PER_DEVICE, STATE];
 
 /// The definition of `gpu_meta`.
 pub const META: MapDefinition = define::<u32, GpuMeta>(GPU_META, MapKind::Array, 1, 0);

@@ -113,8 +113,8 @@ fn ensure(dir: &Path) -> Result<Vec<PathBuf>, PublishError> {
             return Err(failed("use", existing, Errno::ENOTDIR.into()));
         }
         return Err(match missing.is_empty() {
-            true => PublishError::NotBpffs { map: maps::MAPS[0].name, dir: dir.to_owned() },
-            false => PublishError::MissingDirectory { map: maps::MAPS[0].name, dir: dir.to_owned(), ancestor: existing.to_owned() },
+            true => PublishError::NotBpffs { map: maps::META.name, dir: dir.to_owned() },
+            false => PublishError::MissingDirectory { map: maps::META.name, dir: dir.to_owned(), ancestor: existing.to_owned() },
         });
     }
 
@@ -124,11 +124,11 @@ fn ensure(dir: &Path) -> Result<Vec<PathBuf>, PublishError> {
         let parent = or_here(level.parent().unwrap_or(level));
         let allowed = is_bpffs(parent).map_err(|source| failed("look at", parent, source)).and_then(|bpffs| match bpffs {
             true => Ok(()),
-            false => Err(PublishError::MissingDirectory { map: maps::MAPS[0].name, dir: dir.to_owned(), ancestor: parent.to_owned() }),
+            false => Err(PublishError::MissingDirectory { map: maps::META.name, dir: dir.to_owned(), ancestor: parent.to_owned() }),
         });
         let made = allowed.and_then(|()| match level.file_name() {
             Some(name) if name.as_bytes().contains(&b'.') => {
-                Err(PublishError::DottedName { map: maps::MAPS[0].name, dir: dir.to_owned(), name: name.to_string_lossy().into_owned() })
+                Err(PublishError::DottedName { map: maps::META.name, dir: dir.to_owned(), name: name.to_string_lossy().into_owned() })
             }
             // A last component of `..`: it exists as soon as its parent does.
             None => Ok(false),

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gpu_types::maps::Difference;
+
 /// Why maps could not be taken over, written or watched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,7 +88,7 @@ pub enum PublishError {
     },
     /// A pinned map is of another make than the contract's.
     #[error(
-        "{path} is another kind of map: its {attribute} is {found}, expected {expected} (stop the program that made it and remove the pin)",
+        "{path} is another kind of map: {difference} (stop the program that made it and remove the pin)",
         path = .path.display()
     )]
     Mismatch {
@@ -94,12 +96,8 @@ pub enum PublishError {
         map: &'static str,
         /// Its pin.
         path: PathBuf,
-        /// What differs.
-        attribute: Attribute,
-        /// What the contract says.
-        expected: String,
-        /// What the pin says.
-        found: String,
+        /// The first thing that differs.
+        difference: Difference,
     },
     /// The kernel refuses for want of privilege.
     #[error(
@@ -170,34 +168,6 @@ impl PublishError {
             libbpf_rs::ErrorKind::PermissionDenied => Self::NotPermitted { action, map, path, source },
             _ => Self::Map { action, map, path, source },
         }
-    }
-}
-
-/// What consumers and the bridge compare before they use a pin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Attribute {
-    /// The type of map.
-    Type,
-    /// The size of a key in bytes.
-    KeySize,
-    /// The size of a value in bytes.
-    ValueSize,
-    /// The number of entries.
-    MaxEntries,
-    /// `map_flags`.
-    Flags,
-}
-
-impl fmt::Display for Attribute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Type => "type",
-            Self::KeySize => "key size",
-            Self::ValueSize => "value size",
-            Self::MaxEntries => "max_entries",
-            Self::Flags => "map_flags",
-        })
     }
 }
 

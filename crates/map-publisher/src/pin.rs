@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use gpu_types::maps::MapDefinition;
-use libbpf_rs::{MapCore, MapHandle, MapType};
+use gpu_types::maps::{MapDefinition, MapShape};
+use libbpf_rs::libbpf_sys::bpf_map_info;
+use libbpf_rs::{MapCore, MapHandle};
 
+use crate::PublishError;
 use crate::directory::Identity;
-use crate::{Attribute, PublishError};
 
 /// Who may use the pins, beyond what the kernel sets (the owner alone).
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,16 +62,8 @@ impl Pin {
     /// Compares `map` with `definition`, and looks at its pin.
     pub(crate) fn from_map(path: PathBuf, definition: MapDefinition, map: MapHandle) -> Result<Self, PublishError> {
         let info = map.info().map_err(|source| PublishError::map("look at", definition.name, path.clone(), source))?.info;
-        let checks = [
-            (Attribute::Type, info.type_, definition.kind.bpf_type()),
-            (Attribute::KeySize, info.key_size, definition.key_size),
-            (Attribute::ValueSize, info.value_size, definition.value_size),
-            (Attribute::MaxEntries, info.max_entries, definition.max_entries),
-            (Attribute::Flags, info.map_flags, definition.flags),
-        ];
-        if let Some(&(attribute, found, expected)) = checks.iter().find(|(_, found, expected)| found != expected) {
-            let (expected, found) = (show(attribute, expected), show(attribute, found));
-            return Err(PublishError::Mismatch { map: definition.name, path, attribute, expected, found });
+        if let Some(difference) = definition.difference(&shape(&info)) {
+            return Err(PublishError::Mismatch { map: definition.name, path, difference });
         }
         let seen = identity(&path);
         Ok(Self { definition, path, map, id: info.id, seen })
@@ -145,45 +138,13 @@ fn foreign_object(map: &MapHandle) -> Option<&'static str> {
     }
 }
 
-fn show(attribute: Attribute, value: u32) -> String {
-    match attribute {
-        Attribute::Type => match MapType::from(value) {
-            MapType::Unknown => value.to_string(),
-            known => snake_case(&format!("{known:?}")),
-        },
-        Attribute::Flags => format!("{value:#x}"),
-        Attribute::KeySize | Attribute::ValueSize => format!("{value} bytes"),
-        Attribute::MaxEntries => value.to_string(),
-    }
-}
-
-/// `LruHash` as bpftool writes it: `lru_hash`.
-fn snake_case(name: &str) -> String {
-    let mut out = String::new();
-    for (i, c) in name.char_indices() {
-        if c.is_uppercase() && i > 0 {
-            out.push('_');
-        }
-        out.extend(c.to_lowercase());
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_are_shown_as_bpftool_shows_them() {
-        assert_eq!(show(Attribute::Type, 9), "lru_hash");
-        assert_eq!(show(Attribute::Type, 2), "array");
-        assert_eq!(show(Attribute::Type, 1000), "1000");
-    }
-
-    #[test]
-    fn sizes_and_flags_are_shown_with_what_they_are() {
-        assert_eq!(show(Attribute::ValueSize, 40), "40 bytes");
-        assert_eq!(show(Attribute::Flags, 1024), "0x400");
-        assert_eq!(show(Attribute::MaxEntries, 4096), "4096");
+/// What the kernel says of a map.
+pub(crate) fn shape(info: &bpf_map_info) -> MapShape {
+    MapShape {
+        bpf_type: info.type_,
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        flags: info.map_flags,
     }
 }

@@ -12,6 +12,8 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
+use crate::pin::shape;
+
 /// Who wrote `gpu_meta` last, and how old that was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Writer {
@@ -51,8 +53,7 @@ pub(crate) fn read_single<T: Record + Default>(map: &MapHandle) -> Option<T> {
 pub(crate) fn read_pin<T: Record + Default>(dir: &Path, definition: MapDefinition) -> Option<T> {
     let map = MapHandle::from_pinned_path_with_file_flags(dir.join(definition.name), RDONLY).ok()?;
     let info = map.info().ok()?.info;
-    let fits = info.type_ == definition.kind.bpf_type() && info.key_size == definition.key_size && info.value_size == definition.value_size;
-    if fits { read_single(&map) } else { None }
+    if definition.difference(&shape(&info)).is_none() { read_single(&map) } else { None }
 }
 
 /// `BPF_F_RDONLY` of `linux/bpf.h`.

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use gpu_types::maps::Difference;
+
 /// Why one map could not be opened or read. Each error concerns that map alone and names it; the others are not affected.
 ///
 /// Errors are `Clone`: what went wrong when a map was opened is told again at every read of it.
@@ -66,18 +68,14 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// A map of another make is pinned under the name: not the bridge's, or of another version of the contract.
-    #[error("{} is a foreign map: its {attribute} is {found}, expected {expected} (remove it and start the bridge again, or name another pin directory)", path.display())]
+    #[error("{} is a foreign map: {difference} (remove it and start the bridge again, or name another pin directory)", path.display())]
     Foreign {
         /// The map's name.
         map: &'static str,
         /// The pin.
         path: PathBuf,
-        /// The first attribute that differs, in bpftool's words.
-        attribute: &'static str,
-        /// What the contract says.
-        expected: String,
-        /// What the pinned map has.
-        found: String,
+        /// The first thing that differs.
+        difference: Difference,
     },
     /// Opening failed for a reason that has no variant of its own.
     #[error("cannot open {}", path.display())]

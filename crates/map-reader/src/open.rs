@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use gpu_types::maps::{MapDefinition, MapKind};
+use gpu_types::maps::{MapDefinition, MapShape};
 use libbpf_rs::libbpf_sys::{BPF_F_RDONLY, bpf_map_info};
 use libbpf_rs::{ErrorKind, MapCore, MapHandle};
 use nix::errno::Errno;
@@ -32,45 +32,24 @@ pub(crate) fn open(dir: &Path, definition: &MapDefinition) -> Result<OpenMap, Er
         let source = Arc::new(io::Error::new(io::ErrorKind::InvalidInput, "the path contains a NUL byte"));
         return Err(Error::Open { map, path, source });
     }
-    let handle = MapHandle::from_pinned_path_with_file_flags(&path, BPF_F_RDONLY).map_err(|error| why(dir, map, &path, error))?;
+    let handle = MapHandle::from_pinned_path_with_file_flags(&path, BPF_F_RDONLY).map_err(|error| why(dir, map, &path, into_io(error)))?;
     let info = handle.info().map_err(|error| Error::Open { map, path: path.clone(), source: into_io(error) })?.info;
-    let Some((attribute, expected, found)) = difference(definition, &info) else { return Ok(OpenMap { handle, id: info.id }) };
+    let Some(difference) = definition.difference(&shape(&info)) else { return Ok(OpenMap { handle, id: info.id }) };
     // A pinned program opens too, and its description is then read as if it were a map's.
     if is_program(&handle) {
         return Err(Error::NotAMap { map, path, what: "a pinned BPF program" });
     }
-    Err(Error::Foreign { map, path, attribute, expected, found })
+    Err(Error::Foreign { map, path, difference })
 }
 
-/// The first attribute in which a map differs from its definition, expected and found.
-fn difference(definition: &MapDefinition, found: &bpf_map_info) -> Option<(&'static str, String, String)> {
-    let kind = definition.kind.bpf_type();
-    if found.type_ != kind {
-        return Some(("type", type_name(kind), type_name(found.type_)));
-    }
-    [
-        ("key_size", definition.key_size, found.key_size),
-        ("value_size", definition.value_size, found.value_size),
-        ("max_entries", definition.max_entries, found.max_entries),
-        ("map_flags", definition.flags, found.map_flags),
-    ]
-    .into_iter()
-    .find(|(_, expected, found)| expected != found)
-    .map(|(attribute, expected, found)| match attribute {
-        "map_flags" => (attribute, format!("{expected:#x}"), format!("{found:#x}")),
-        _ => (attribute, expected.to_string(), found.to_string()),
-    })
-}
-
-fn type_name(bpf_type: u32) -> String {
-    const HASH: u32 = libbpf_rs::MapType::Hash as u32;
-    const ARRAY: u32 = MapKind::Array.bpf_type();
-    const LRU_HASH: u32 = MapKind::LruHash.bpf_type();
-    match bpf_type {
-        HASH => "hash".to_owned(),
-        ARRAY => "array".to_owned(),
-        LRU_HASH => "lru_hash".to_owned(),
-        other => format!("{:?} ({other})", libbpf_rs::MapType::from(other)),
+/// What the kernel says of a map.
+fn shape(info: &bpf_map_info) -> MapShape {
+    MapShape {
+        bpf_type: info.type_,
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        flags: info.map_flags,
     }
 }
 
@@ -80,7 +59,7 @@ fn is_program(handle: &MapHandle) -> bool {
 }
 
 /// The kernel answers EACCES to a directory, a file elsewhere and a forbidding mode alike, and EPERM or EINVAL to others: look what is there.
-fn why(dir: &Path, map: &'static str, path: &Path, error: libbpf_rs::Error) -> Error {
+fn why(dir: &Path, map: &'static str, path: &Path, source: Arc<io::Error>) -> Error {
     let path = path.to_owned();
     let not_a_map = |what| Error::NotAMap { map, path: path.clone(), what };
     let link = match fs::symlink_metadata(&path) {
@@ -100,12 +79,12 @@ fn why(dir: &Path, map: &'static str, path: &Path, error: libbpf_rs::Error) -> E
         return not_a_map("a file outside any BPF file system");
     }
     let may_read = faccessat(AT_FDCWD, &path, AccessFlags::R_OK, AtFlags::AT_EACCESS);
-    match error.kind() {
-        ErrorKind::PermissionDenied if may_read == Err(Errno::EACCES) => Error::ForbiddenByMode { map, path, source: into_io(error) },
-        ErrorKind::PermissionDenied => Error::ForbiddenByKernel { map, path, source: into_io(error) },
+    match source.kind() {
+        io::ErrorKind::PermissionDenied if may_read == Err(Errno::EACCES) => Error::ForbiddenByMode { map, path, source },
+        io::ErrorKind::PermissionDenied => Error::ForbiddenByKernel { map, path, source },
         // The kernel has no read-only form of a link.
-        ErrorKind::InvalidInput => not_a_map("a pinned BPF object of another kind"),
-        _ => Error::Open { map, path, source: into_io(error) },
+        io::ErrorKind::InvalidInput => not_a_map("a pinned BPF object of another kind"),
+        _ => Error::Open { map, path, source },
     }
 }
 
@@ -132,53 +111,38 @@ fn is_in_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
 }
 
+/// The kernel's answer behind `error`, with its number. To be called before anything else that may set `errno`: libbpf sets it with every failure,
+/// and libbpf-rs' error keeps the number to itself.
 pub(crate) fn into_io(error: libbpf_rs::Error) -> Arc<io::Error> {
-    Arc::new(io::Error::other(error))
+    let answer = io::Error::last_os_error();
+    if answer.to_string() == error.to_string() {
+        return Arc::new(answer);
+    }
+    // What libbpf-rs finds wrong by itself is no answer of the kernel.
+    let kind = match error.kind() {
+        ErrorKind::NotFound => io::ErrorKind::NotFound,
+        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+        ErrorKind::InvalidData => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::Other,
+    };
+    Arc::new(io::Error::new(kind, error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpu_types::maps::{PER_PID, STATE};
-
-    fn matching(definition: &MapDefinition) -> bpf_map_info {
-        bpf_map_info {
-            type_: definition.kind.bpf_type(),
-            key_size: definition.key_size,
-            value_size: definition.value_size,
-            max_entries: definition.max_entries,
-            map_flags: definition.flags,
-            ..Default::default()
-        }
-    }
-
-    #[track_caller]
-    fn check(change: impl FnOnce(&mut bpf_map_info), attribute: &'static str, expected: &str, found: &str) {
-        let mut info = matching(&PER_PID);
-        change(&mut info);
-        assert_eq!(difference(&PER_PID, &info), Some((attribute, expected.to_owned(), found.to_owned())));
-    }
 
     #[test]
-    fn a_map_of_the_contract_has_no_difference() {
-        for definition in &gpu_types::maps::MAPS {
-            assert_eq!(difference(definition, &matching(definition)), None);
-        }
-    }
+    fn an_answer_of_the_kernel_keeps_its_number_and_what_is_none_its_words() {
+        let refused = MapHandle::from_pinned_path_with_file_flags("/nowhere/gpu_meta", BPF_F_RDONLY).unwrap_err();
+        let answer = into_io(refused);
+        assert_eq!((answer.kind(), answer.raw_os_error()), (io::ErrorKind::NotFound, Some(Errno::ENOENT as i32)));
+        assert_eq!(answer.to_string(), "No such file or directory (os error 2)");
 
-    #[test]
-    fn the_first_attribute_that_differs_is_named() {
-        check(|info| info.type_ = 1, "type", "lru_hash", "hash");
-        check(|info| info.type_ = 5, "type", "lru_hash", "PercpuHash (5)");
-        check(|info| info.key_size = 8, "key_size", "4", "8");
-        check(|info| info.value_size = 40, "value_size", "32", "40");
-        check(|info| info.max_entries = 1024, "max_entries", "4096", "1024");
-        check(|info| info.map_flags = 2, "map_flags", "0x0", "0x2");
-    }
-
-    #[test]
-    fn the_state_map_must_be_mappable() {
-        let info = bpf_map_info { map_flags: 0, ..matching(&STATE) };
-        assert_eq!(difference(&STATE, &info), Some(("map_flags", "0x400".to_owned(), "0x0".to_owned())));
+        Errno::EPERM.set();
+        let ours = into_io(libbpf_rs::Error::from(io::Error::new(io::ErrorKind::InvalidData, "value buffer size 1 != 2")));
+        assert_eq!((ours.kind(), ours.raw_os_error()), (io::ErrorKind::InvalidData, None));
+        assert_eq!(ours.to_string(), "value buffer size 1 != 2");
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use gpu_types::maps::MAPS;
+use gpu_types::maps::{DEVICE, MAPS, META, PER_PID, PER_PID_PER_DEVICE, STATE};
 use gpu_types::{GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetricsAggregated};
 use map_reader::boottime_now_ns;
 
@@ -68,10 +68,11 @@ fn follow_prints_each_round_also_of_a_bridge_that_starts_anew() {
     assert_eq!(lines.next().unwrap(), "the first round: 1 devices, 12 bytes held, of one round");
     write_meta(&maps, 1_250_000_000);
     assert_eq!(lines.next().unwrap(), "250.0ms later: 1 devices, 12 bytes held, of one round");
-    for name in MAPS.map(|map| map.name) {
+    for name in MAPS.iter().map(|map| map.name) {
         pins.remove(name);
     }
-    let [meta, device, per_pid, per_pid_per_device, state] = MAPS.map(|definition| pins.create(&definition));
+    let [meta, device, per_pid, per_pid_per_device, state] =
+        [META, DEVICE, PER_PID, PER_PID_PER_DEVICE, STATE].map(|definition| pins.create(&definition));
     // Its first round, with one process less.
     let renewed = Maps { meta, device, per_pid, per_pid_per_device, state };
     put(&renewed.per_pid, 1001u32, GpuPidMetricsAggregated { used_gpu_memory_total: 5, ..Default::default() });
@@ -100,7 +101,7 @@ fn freshness_tells_old_data_from_new() {
     let (success, out, _) = run("freshness", pins.path());
     assert!(success && out.starts_with("stale: 1.") && out.contains(" old, do not believe the rest\n"), "{out}");
 
-    for name in MAPS.map(|map| map.name) {
+    for name in MAPS.iter().map(|map| map.name) {
         pins.remove(name);
     }
     let (success, out, err) = run("freshness", pins.path());

@@ -76,7 +76,7 @@ fn a_foreign_map_is_named_with_the_attribute_that_differs() {
         (Map::Device, MapType::Array, larger(DEVICE), "max_entries is 32, expected 16"),
         (Map::Device, MapType::Array, wider(DEVICE), "value_size is 136, expected 128"),
         (Map::PerPid, MapType::Hash, PER_PID, "type is hash, expected lru_hash"),
-        (Map::PerPid, MapType::LruPercpuHash, PER_PID, "type is LruPercpuHash (10), expected lru_hash"),
+        (Map::PerPid, MapType::LruPercpuHash, PER_PID, "type is lru_percpu_hash, expected lru_hash"),
         (Map::PerPid, MapType::LruHash, MapDefinition { key_size: 8, ..PER_PID }, "key_size is 8, expected 4"),
         (Map::PerPid, MapType::LruHash, MapDefinition { flags: BPF_F_NO_COMMON_LRU, ..PER_PID }, "map_flags is 0x2, expected 0x0"),
         (Map::PerPidPerDevice, MapType::LruHash, wider(PER_PID_PER_DEVICE), "value_size is 48, expected 40"),

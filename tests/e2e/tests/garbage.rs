@@ -60,8 +60,8 @@ fn what_is_no_map_of_ours_is_named_with_what_it_is_and_what_helps() {
             assert!(status == 1 && out.starts_with("unknown: ") && out.contains(what), "{status} {out}");
         };
         pins.remove(name);
-        let definition = MAPS.into_iter().find(|map| map.name == *name).unwrap();
-        pins.create(&MapDefinition { value_size: definition.value_size * 2, ..definition });
+        let definition = MAPS.iter().find(|map| map.name == *name).unwrap();
+        pins.create(&MapDefinition { value_size: definition.value_size * 2, ..*definition });
         check("is a foreign map: its value_size is");
         check("remove it and start the bridge again, or name another pin directory");
         pins.remove(name);

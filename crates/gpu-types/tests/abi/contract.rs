@@ -3,7 +3,7 @@
 use std::any;
 use std::mem::{align_of, offset_of, size_of};
 
-use gpu_types::maps::{self, MapKind};
+use gpu_types::maps::{self, MapDefinition, MapKind, MapShape};
 use gpu_types::{
     GPU_BRIDGE_STATE_VERSION, GPU_DEVICE_PRIMARY_MULTI, GPU_MAX_DEVICES, GPU_SCHEMA_VERSION, GpuBridgeDevice, GpuBridgeState,
     GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated,
@@ -208,6 +208,45 @@ fn rust_map_definitions_are_the_contracts() {
             (found.name, kind, found.kind.bpf_type(), found.key_size, found.value_size, found.max_entries, found.flags),
             (expected.name, expected.kind, expected.bpf_type, expected.key_size, expected.value_size, expected.max_entries, expected.flags),
         );
+    }
+}
+
+#[test]
+fn a_map_of_the_contract_does_not_differ_and_one_of_another_make_is_told_in_the_kernels_words() {
+    for definition in maps::MAPS {
+        assert_eq!(definition.difference(&definition.shape()), None);
+    }
+    let check = |definition: &MapDefinition, change: fn(&mut MapShape), clause: &str| {
+        let mut found = definition.shape();
+        change(&mut found);
+        assert_eq!(definition.difference(&found).unwrap().to_string(), clause);
+    };
+    check(&maps::PER_PID, |found| (found.bpf_type, found.key_size) = (1, 8), "its type is hash, expected lru_hash");
+    check(&maps::META, |found| found.bpf_type = 1000, "its type is 1000, expected array");
+    check(&maps::PER_PID, |found| found.key_size = 8, "its key_size is 8, expected 4");
+    check(&maps::PER_PID, |found| found.value_size = 40, "its value_size is 40, expected 32");
+    check(&maps::PER_PID, |found| found.max_entries = 1024, "its max_entries is 1024, expected 4096");
+    check(&maps::PER_PID, |found| found.flags = 2, "its map_flags is 0x2, expected 0x0");
+    check(&maps::STATE, |found| found.flags = 0, "its map_flags is 0x0, expected 0x400");
+}
+
+#[test]
+#[expect(unsafe_code, reason = "libbpf's names are had by a C function")]
+fn types_of_maps_are_called_as_libbpf_calls_them() {
+    for bpf_type in 0.. {
+        // SAFETY: it takes any number and gives a static text or null.
+        let name = unsafe { libbpf_rs::libbpf_sys::libbpf_bpf_map_type_str(bpf_type) };
+        if name.is_null() {
+            assert!(bpf_type > 30, "libbpf knows more than {bpf_type}");
+            break;
+        }
+        // SAFETY: not null, and static.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) }.to_str().unwrap();
+        let found = MapShape { bpf_type, ..maps::PER_PID.shape() };
+        match maps::PER_PID.difference(&found) {
+            None => assert_eq!(name, "lru_hash"),
+            Some(difference) => assert_eq!(difference.to_string(), format!("its type is {name}, expected lru_hash")),
+        }
     }
 }
 

@@ -148,7 +148,7 @@ fn a_pin_is_no_pin_directory() {
 fn maps_that_consumers_created_first_are_adopted_and_filled() {
     let bpffs = Bpffs::mount();
     let theirs: Vec<u32> = {
-        let mut maps: Vec<_> = MAPS.into_iter().collect();
+        let mut maps: Vec<_> = MAPS.to_vec();
         maps.sort_by_key(|definition| definition.name);
         maps.iter().map(|definition| id(&consumer_map(bpffs.path(), *definition))).collect()
     };
@@ -189,7 +189,7 @@ fn a_map_of_another_make_is_named_with_what_differs_and_nothing_is_changed() {
         };
         // An array takes no other key size: for that the kind differs too, and the kind is named first.
         let mut variants = vec![
-            (gpu_types::maps::MapDefinition { value_size: definition.value_size + 8, ..*definition }, "value size"),
+            (gpu_types::maps::MapDefinition { value_size: definition.value_size + 8, ..*definition }, "value_size"),
             (gpu_types::maps::MapDefinition { max_entries: definition.max_entries + 1, ..*definition }, "max_entries"),
         ];
         match definition.kind {
@@ -199,7 +199,7 @@ fn a_map_of_another_make_is_named_with_what_differs_and_nothing_is_changed() {
             }
             MapKind::LruHash => {
                 variants.push((gpu_types::maps::MapDefinition { kind: other_kind, key_size: 4, ..*definition }, "type"));
-                variants.push((gpu_types::maps::MapDefinition { key_size: definition.key_size + 4, ..*definition }, "key size"));
+                variants.push((gpu_types::maps::MapDefinition { key_size: definition.key_size + 4, ..*definition }, "key_size"));
                 const BPF_F_NUMA_NODE_OF_ZERO: u32 = 1 << 2;
                 variants.push((gpu_types::maps::MapDefinition { flags: BPF_F_NUMA_NODE_OF_ZERO, ..*definition }, "map_flags"));
             }

@@ -63,7 +63,7 @@ fn what_is_done_to_a_pin_after_quiet_checks_is_seen_at_the_next() {
 
 #[test]
 fn a_map_that_a_consumer_made_anew_is_adopted_and_filled() {
-    for definition in MAPS {
+    for &definition in MAPS {
         let bpffs = Bpffs::mount();
         let mut publisher = open(bpffs.path());
         publisher.set_state(|state| state.poll_interval_ns = 100);
@@ -99,7 +99,7 @@ fn a_map_that_is_left_for_another_shows_no_last_reading_for_ever() {
     let names = [maps::GPU_META, maps::GPU_DEVICE, maps::GPU_PER_PID, maps::GPU_PER_PID_PER_DEVICE];
     let held = names.map(|name| pinned(bpffs.path(), name));
     let held_state = pinned(bpffs.path(), maps::GPU_BRIDGE_STATE);
-    for definition in MAPS {
+    for &definition in MAPS {
         fs::remove_file(bpffs.path().join(definition.name)).unwrap();
         consumer_map(bpffs.path(), definition);
     }

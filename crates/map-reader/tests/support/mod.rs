@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpu_types::bytes::Record;
-use gpu_types::maps::{MAPS, MapDefinition};
+use gpu_types::maps::{DEVICE, META, MapDefinition, PER_PID, PER_PID_PER_DEVICE, STATE};
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -26,7 +26,8 @@ impl PinDir {
     #[track_caller]
     pub fn full() -> (Self, Maps) {
         let pins = Self::empty();
-        let [meta, device, per_pid, per_pid_per_device, state] = MAPS.map(|definition| pins.create(&definition));
+        let [meta, device, per_pid, per_pid_per_device, state] =
+            [META, DEVICE, PER_PID, PER_PID_PER_DEVICE, STATE].map(|definition| pins.create(&definition));
         (pins, Maps { meta, device, per_pid, per_pid_per_device, state })
     }
 
