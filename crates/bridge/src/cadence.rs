@@ -110,7 +110,7 @@ impl Cadence {
 
     fn share_elsewhere(&self, now_ns: f64) -> f64 {
         let Elsewhere { share, at_ns } = self.elsewhere;
-        share * ((at_ns - now_ns) / ELSEWHERE_AVERAGED_NS).exp()
+        share * libm::exp((at_ns - now_ns) / ELSEWHERE_AVERAGED_NS)
     }
 
     /// Everything that is supported is due now: what was answered before does not count any more.

@@ -175,7 +175,8 @@ fn last_sample_ns(now: Now, pid: u32) -> u64 {
 
 /// A sine of the given period and phase, between `low` and `high`.
 fn wave(seconds: f64, period: f64, phase: f64, low: f64, high: f64) -> f64 {
-    let unit = (std::f64::consts::TAU * seconds / period + phase).sin() * 0.5 + 0.5;
+    // Not the C library's: its file of half a megabyte would be loaded for this.
+    let unit = libm::sin(std::f64::consts::TAU * seconds / period + phase) * 0.5 + 0.5;
     low + unit * (high - low)
 }
 

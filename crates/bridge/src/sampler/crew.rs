@@ -22,8 +22,10 @@ const STACK_BYTES: usize = 512 << 10;
 const LONG_WAIT: Duration = Duration::from_micros(500);
 /// So long that is believed.
 const QUEUEING_HOLDS: Duration = Duration::from_secs(5);
-/// Who was not called for so long is let go: many are needed when a source is opened, and few after that.
+/// Who was not called for so long is let go: many are needed when a source is opened, and few after that …
 const LONGEST_IDLE: Duration = Duration::from_secs(5);
+/// … but the last one stays longer: where devices take their time, one is called again and again.
+const LAST_LONGEST_IDLE: Duration = Duration::from_secs(60);
 
 /// The lanes and those who work on them.
 #[derive(Debug)]
@@ -205,8 +207,9 @@ impl Crew {
                 (state, true)
             }
             _ => {
+                let limit = if state.idle == 0 { LAST_LONGEST_IDLE } else { LONGEST_IDLE };
                 state.idle += 1;
-                let (mut state, timeout) = self.called.wait_timeout(state, LONGEST_IDLE).unwrap_or_else(PoisonError::into_inner);
+                let (mut state, timeout) = self.called.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
                 // Somebody else watches the time, or will when its lane is done; if it hangs, there is the alarm.
                 (state, !timeout.timed_out())
