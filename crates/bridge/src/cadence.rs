@@ -26,7 +26,7 @@ const LEAST_SHARE: f64 = DEVICE_SHARE / 4.0;
 
 /// The timetable of one device's probes. Times are nanoseconds on one steady clock.
 #[derive(Debug)]
-pub struct Cadence {
+pub(crate) struct Cadence {
     poll_interval_ns: f64,
     rationed: bool,
     probes: Vec<Timetable>,
@@ -54,7 +54,7 @@ struct Timetable {
 
 impl Cadence {
     /// A timetable for `probes` probes, none asked yet. With `rationed` off, costs are measured but do not count.
-    pub fn new(probes: usize, poll_interval: Duration, rationed: bool) -> Self {
+    pub(crate) fn new(probes: usize, poll_interval: Duration, rationed: bool) -> Self {
         Self {
             poll_interval_ns: poll_interval.as_nanos() as f64,
             rationed,
@@ -64,7 +64,7 @@ impl Cadence {
     }
 
     /// Whether `probe` is to be asked now; `period` is the shortest at which its answer can change.
-    pub fn is_due(&mut self, probe: usize, period: Duration, now_ns: u64) -> bool {
+    pub(crate) fn is_due(&mut self, probe: usize, period: Duration, now_ns: u64) -> bool {
         self.probes[probe].period_ns = period.as_nanos() as f64;
         let timetable = &self.probes[probe];
         if timetable.not_supported {
@@ -80,7 +80,7 @@ impl Cadence {
     }
 
     /// Takes note of an ask that began at `asked_ns` and took `cost`.
-    pub fn asked(&mut self, probe: usize, asked_ns: u64, cost: Duration) {
+    pub(crate) fn asked(&mut self, probe: usize, asked_ns: u64, cost: Duration) {
         let timetable = &mut self.probes[probe];
         let cost_ns = cost.as_nanos() as f64;
         timetable.cost_ns = match timetable.asks {
@@ -102,7 +102,7 @@ impl Cadence {
     }
 
     /// Takes note of time that the device spent in its source on a thread of its own: it leaves less for the lane.
-    pub fn spent_elsewhere(&mut self, now_ns: u64, cost: Duration) {
+    pub(crate) fn spent_elsewhere(&mut self, now_ns: u64, cost: Duration) {
         let now_ns = now_ns as f64;
         let share = self.share_elsewhere(now_ns) + cost.as_nanos() as f64 / ELSEWHERE_AVERAGED_NS;
         self.elsewhere = Elsewhere { share, at_ns: now_ns };
@@ -114,19 +114,20 @@ impl Cadence {
     }
 
     /// Everything that is supported is due now: what was answered before does not count any more.
-    pub fn ask_everything(&mut self) {
+    pub(crate) fn ask_everything(&mut self) {
         for timetable in &mut self.probes {
             timetable.asked_ns = None;
         }
     }
 
     /// The device does not report this: it is not asked again.
-    pub fn not_supported(&mut self, probe: usize) {
+    pub(crate) fn not_supported(&mut self, probe: usize) {
         self.probes[probe].not_supported = true;
     }
 
     /// The interval at which `probe` is asked at `now_ns`.
-    pub fn interval(&self, probe: usize, now_ns: u64) -> Duration {
+    #[cfg(test)]
+    fn interval(&self, probe: usize, now_ns: u64) -> Duration {
         Duration::from_nanos(self.interval_ns(probe, now_ns as f64) as u64)
     }
 

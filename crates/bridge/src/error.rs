@@ -8,6 +8,7 @@ use thiserror::Error;
 
 /// Why the bridge ended.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum BridgeError {
     /// The maps could not be opened or written.
     #[error(transparent)]
@@ -60,6 +61,7 @@ pub enum BridgeError {
 
 /// Why a sampler is of no more use.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SamplerError {
     /// The child process could not be started.
     #[error("cannot start {program}")]

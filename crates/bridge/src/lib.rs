@@ -32,7 +32,7 @@
 //! ```
 
 mod backoff;
-pub mod cadence;
+mod cadence;
 pub mod clock;
 mod control;
 mod describe;
@@ -46,6 +46,7 @@ mod limits;
 mod outlet;
 mod picture;
 mod plan;
+#[doc(hidden)] // For the benches alone.
 pub mod records;
 pub mod sampler;
 mod tally;

@@ -58,6 +58,7 @@ pub trait Sampler: fmt::Debug + Send {
 
 /// What a sampler tells.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// Nothing yet.
     Nothing,
