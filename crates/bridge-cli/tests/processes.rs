@@ -130,6 +130,29 @@ fn with_both_capabilities_processes_are_published_and_nothing_is_missed() {
     assert_eq!(machine.processes.len(), 3);
 }
 
+/// What hangs is the file of a client of its own, and no card is lost for it.
+#[test]
+fn a_client_that_hangs_costs_processes_and_no_card() {
+    let (pins, machine) = (Bpffs::mount(), Machine::new());
+    let mut daemon = Daemon::start(&pins, &["--mode=real", "--poll-interval=20ms", NO_LIBRARY, &machine.root()]);
+    let reader = daemon.publishing(&pins);
+    daemon.wait_for("the processes", |_| (pids(&reader).len() == 3).then_some(()));
+    let fifo = machine.proc.process(PID + 9, "train", 901).open_hanging(5, "dev/dri/renderD128");
+    daemon.wait_for("no processes", |_| pids(&reader).is_empty().then_some(()));
+    let stamps = || reader.devices().unwrap().into_iter().map(|(_, record)| record.timestamp_ns).collect::<Vec<_>>();
+    let before = stamps();
+    let_rounds_go_by(&mut daemon, &reader);
+    daemon.wait_for("newer figures of all", |_| {
+        let now = stamps();
+        (now.len() == 3 && now.iter().zip(&before).all(|(now, before)| now > before)).then_some(())
+    });
+    fifo.feed("");
+    daemon.wait_for("the processes again", |_| (pids(&reader).len() == 3).then_some(()));
+    let (status, log) = daemon.end(Signal::SIGTERM);
+    assert_eq!(status, Some(0), "{log}");
+    assert_eq!((log.matches("the clients of a card hang").count(), log.matches("does not answer").count()), (3, 0), "{log}");
+}
+
 /// For another reason than the capabilities: the sampler tells, and the daemon does not.
 #[test]
 fn a_refusal_in_spite_of_the_capabilities_is_told_once_by_the_sampler() {

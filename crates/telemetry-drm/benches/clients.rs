@@ -67,7 +67,7 @@ impl Machine {
     }
 
     fn time(&mut self, ask: impl FnOnce(&mut Self)) -> Duration {
-        let time = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+        let time = || Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap());
         let start = time();
         ask(self);
         time() - start

@@ -6,6 +6,7 @@
 
 mod card;
 mod clients;
+mod cost;
 mod gpu_metrics;
 mod present;
 mod source;

@@ -3,14 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use log::warn;
 use telemetry::{OpenError, OpenSource, SourceInfo, TelemetrySource};
 
 use crate::{
-    card::{Card, Driver, DrmDevice, Gate, Roster, Shared, find, identify},
+    card::{Card, Driver, DrmDevice, Gate, Roster, Shared, SharedClients, find, identify},
     clients::{CardKey, Clients},
     sysfs::{Files, SystemFiles},
 };
@@ -58,7 +58,10 @@ impl DrmSource {
     fn share(&self, roster: Roster, cards: Arc<[Card]>) -> Shared {
         let keys: Vec<_> =
             cards.iter().map(|card| CardKey { pci_slot: card.found.pci.clone(), is_integrated: card.is_integrated }).collect();
-        let clients = self.options.looks_at_processes.then(|| Arc::new(Mutex::new(Clients::new(&self.options.root, &keys))));
+        let clients = self.options.looks_at_processes.then(|| {
+            let clients = Clients::new(&self.options.root, &keys);
+            Arc::new(SharedClients::new(clients, Arc::clone(&cards)))
+        });
         Shared { files: Arc::clone(&self.files), cards, clients, looker: Arc::default(), roster: Arc::new(roster) }
     }
 }

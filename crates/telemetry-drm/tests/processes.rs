@@ -13,7 +13,7 @@ use std::{
 };
 
 use drm_sim::{
-    Card, Tree,
+    Card, Fifo, Tree,
     kfd::{Kfd, Node},
     proc::{FdinfoText, Proc},
     profiles::{A380_XE, B580, COMETLAKE, PHOENIX, RX6900XT},
@@ -21,6 +21,7 @@ use drm_sim::{
 use nix::{sys::stat::Mode, unistd::geteuid, unistd::mkfifo};
 use telemetry::{Device, Now, Reading, TelemetrySource};
 use telemetry_drm::{DrmOptions, DrmSource};
+use test_support::eventually;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
@@ -191,44 +192,108 @@ fn memory_on_an_integrated_gpu_is_the_systems_on_its_virtual_functions_too() {
     assert_eq!(memory, [Some(3), Some(3), Some(1)]);
 }
 
-#[test]
-fn a_client_that_hangs_keeps_no_other_card_from_its_figures() {
-    let tree = Tree::new();
-    let (hanging, other) = (tree.add(0, &RX6900XT), tree.add(1, &PHOENIX));
-    let proc = Proc::new(tree.root());
-    let game = proc.process(7, "game", 900);
-    game.open(5, &render(&other), FdinfoText::new("amdgpu", other.pci(), 3).resident("vram", 2048));
-    let mut machine = Machine::open(&tree);
-    machine.look_after(0.0);
-    assert_eq!(machine.processes(&other).len(), 1);
+/// A machine of two cards with a process each, one of which is about to hang.
+struct Hanging {
+    tree: Tree,
+    proc: Proc,
+    cards: [Card; 2],
+    machine: Machine,
+}
 
-    let fifo = proc.process(8, "train", 901).open_hanging(5, &render(&hanging));
-    let (mut device, mut reading) = machine.lanes.remove(0);
-    assert_eq!(device.identity().pci_bus_id, hanging.pci());
-    let later = Now { boottime_ns: machine.now.boottime_ns + 5 * SECOND_NS, ..machine.now };
-    let looks_at_all_of_proc = thread::spawn(move || device.ask(0, later, &mut reading).map(|_| ()));
-
-    // In less time than the next look at all of /proc is due in.
-    let mut is_absent = false;
-    for _ in 0..200 {
-        let start = Instant::now();
-        machine.look_after(0.02);
-        assert!(start.elapsed() < Duration::from_secs(2), "held up by {:?}", start.elapsed());
-        let metrics = &machine.reading(&other).metrics;
-        assert!(metrics.temp_c.is_some() && metrics.sm_util_pct.is_some(), "{metrics:?}");
-        is_absent = machine.processes(&other).is_empty();
-        if is_absent {
-            break;
+impl Hanging {
+    fn new() -> Self {
+        let tree = Tree::new();
+        let cards = [tree.add(0, &RX6900XT), tree.add(1, &PHOENIX)];
+        let proc = Proc::new(tree.root());
+        for (card, pid) in cards.iter().zip(7..) {
+            card.set("power/control", "on");
+            proc.process(pid, "game", 900).open(5, &render(card), FdinfoText::new("amdgpu", card.pci(), 3).resident("vram", 2048));
         }
-        thread::sleep(Duration::from_millis(25));
+        let mut machine = Machine::open(&tree);
+        machine.look_after(0.0);
+        let hanging = Self { tree, proc, cards, machine };
+        assert_eq!(hanging.pids(), [[7], [8]]);
+        hanging
     }
-    assert!(is_absent, "what cannot be read any more is not so for ever");
-    assert!(!looks_at_all_of_proc.is_finished());
 
+    fn pids(&self) -> [Vec<u32>; 2] {
+        self.cards.each_ref().map(|card| self.machine.processes(card).iter().map(|process| process.0).collect())
+    }
+
+    /// Both cards go on with their own figures, the one whose client hangs too, and in a while no process is told of. When the driver answers,
+    /// those that are there are told of again.
+    #[track_caller]
+    fn check(&mut self, fifo: &Fifo) {
+        let mut rounds = 0;
+        // In less time than the next look at all of /proc is due in.
+        while self.pids() != [[0; 0]; 2] {
+            rounds += 1;
+            assert!(rounds < 100, "what cannot be read any more is not so for ever: {:?}", self.pids());
+            let busy_pct = 1 + rounds % 90;
+            self.cards.iter().for_each(|card| card.set("gpu_busy_percent", busy_pct.to_string()));
+            let start = Instant::now();
+            self.machine.look_after(0.02);
+            assert!(start.elapsed() < Duration::from_secs(5), "held up by {:?}", start.elapsed());
+            for card in &self.cards {
+                let metrics = self.machine.reading(card).metrics;
+                assert_eq!((metrics.sm_util_pct, metrics.temp_c.is_some()), (Some(busy_pct), true), "{}", card.pci());
+            }
+        }
+        assert!(rounds > 10, "not at once: {rounds}");
+
+        fifo.feed("");
+        eventually("they are read again", || {
+            self.machine.look_after(0.02);
+            (self.pids() == [[7], [8]]).then_some(())
+        });
+        // What the errand has cost is told, and nothing of the time in which it hung.
+        for (device, _) in &self.machine.lanes {
+            assert!(device.time_elsewhere() < Duration::from_millis(500), "{:?}", device.time_elsewhere());
+        }
+    }
+}
+
+#[test]
+fn a_client_that_hangs_in_the_look_through_proc_costs_processes_and_no_cards_own_figures() {
+    let mut hanging = Hanging::new();
+    let fifo = hanging.proc.process(9, "train", 901).open_hanging(5, &render(&hanging.cards[0]));
+    hanging.machine.now.boottime_ns += 5 * SECOND_NS;
+    hanging.check(&fifo);
+}
+
+#[test]
+fn a_known_client_that_hangs_costs_processes_and_no_cards_own_figures() {
+    let mut hanging = Hanging::new();
+    let process = hanging.proc.process(9, "train", 901);
+    process.open(5, &render(&hanging.cards[0]), FdinfoText::new("amdgpu", hanging.cards[0].pci(), 4).resident("vram", 1024));
+    hanging.machine.now.boottime_ns += 5 * SECOND_NS;
+    let now = hanging.machine.now;
+    // It is found, and does not answer when it is read.
+    for (device, reading) in &mut hanging.machine.lanes {
+        let look = device.probes().iter().position(|probe| probe.name == "clients").unwrap();
+        device.ask(look, now, reading).unwrap();
+    }
+    process.close(5);
+    let fifo = process.open_hanging(5, &render(&hanging.cards[0]));
+    hanging.check(&fifo);
+}
+
+/// xe's own figures are read along with its clients while it idles; while these cannot be, without.
+#[test]
+fn an_idle_card_of_xe_is_looked_at_while_another_cards_client_hangs() {
+    let mut hanging = Hanging::new();
+    let xe = hanging.tree.add(2, &B580);
+    xe.manage(1_000);
+    hanging.machine = Machine::open(&hanging.tree);
+    hanging.machine.look_after(0.0);
+    let fifo = hanging.proc.process(9, "train", 901).open_hanging(5, &render(&hanging.cards[0]));
+    hanging.machine.now.boottime_ns += 5 * SECOND_NS;
+    for clock_mhz in [1_100, 1_200, 1_300] {
+        xe.set("tile0/gt0/freq0/act_freq", clock_mhz.to_string());
+        (0..40).for_each(|_| hanging.machine.look_after(0.1));
+        assert_eq!(hanging.machine.reading(&xe).metrics.sm_clock_mhz, Some(clock_mhz));
+    }
     fifo.feed("");
-    looks_at_all_of_proc.join().unwrap().unwrap();
-    machine.look_after(0.02);
-    assert_eq!(machine.processes(&other), [(7, Some(2), None)], "it is read again");
 }
 
 #[test]

@@ -56,6 +56,14 @@ impl<Question: Send + 'static, Reply: Send + 'static> Aside<Question, Reply> {
     pub fn reply(&self) -> Result<Reply, TryRecvError> {
         self.replies.try_recv()
     }
+
+    /// The answer, waited for: for calls that mostly take no time to speak of and may hang all the same.
+    ///
+    /// # Errors
+    /// [`RecvTimeoutError::Timeout`] when it has not come within `limit`: it may still come; [`RecvTimeoutError::Disconnected`] when none will.
+    pub fn reply_within(&self, limit: Duration) -> Result<Reply, RecvTimeoutError> {
+        self.replies.recv_timeout(limit)
+    }
 }
 
 impl<Question, Reply> Drop for Aside<Question, Reply> {
@@ -110,6 +118,22 @@ mod tests {
         finish.send(()).unwrap();
         assert_eq!(wait(&aside), Ok(5));
         assert_eq!(aside.reply(), Err(TryRecvError::Empty));
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_no_longer_than_asked() {
+        let (finish, finished) = channel::<()>();
+        let aside = Aside::start("aside", LONG, move |question: u32| {
+            finished.recv().unwrap();
+            question + 1
+        });
+        aside.ask(4);
+        assert_eq!(aside.reply_within(Duration::from_millis(1)), Err(RecvTimeoutError::Timeout));
+        finish.send(()).unwrap();
+        assert_eq!(aside.reply_within(LONG), Ok(5));
+        drop(finish);
+        aside.ask(5);
+        assert_eq!(aside.reply_within(LONG), Err(RecvTimeoutError::Disconnected));
     }
 
     #[test]

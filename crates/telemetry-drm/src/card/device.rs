@@ -1,11 +1,6 @@
 //! The device: asks a card's files what may be asked now.
 
-use std::{
-    mem,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{mem, path::Path, sync::Arc, time::Duration};
 
 use telemetry::{Answer, Device, DeviceError, Identity, Memory, Metrics, Now, Probe, Process, Reading, Stamp};
 
@@ -18,9 +13,9 @@ use super::{
     pcie::PcieBandwidth,
     question::{PROBES, QUESTIONS, Question},
     sensors::Sensors,
-    turn::Turn,
+    turn::{SharedClients, Turn},
 };
-use crate::{clients::Clients, sysfs::Files};
+use crate::sysfs::Files;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A driver registers its sensors soon after its card, and anew after some resets.
@@ -36,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) cards: Arc<[Card]>,
     /// Cards have the same places in it. `None` where they are not to be looked at.
-    pub(crate) clients: Option<Arc<Mutex<Clients>>>,
+    pub(crate) clients: Option<Arc<SharedClients>>,
     pub(crate) looker: Arc<Looker>,
     pub(crate) roster: Arc<Roster>,
 }
@@ -151,18 +146,15 @@ impl DrmDevice {
     }
 
     /// Whether an idle card of xe, whose clients may not be read, is to be looked at now: once with each look through all of /proc, whichever
-    /// card's turn that was in.
+    /// card's turn that was in. While there can be none, it is looked at without.
     fn may_look_for_clients(&mut self, probe: usize, now_ns: u64) -> bool {
+        let Some(clients) = self.shared.clients.as_ref().filter(|_| QUESTIONS[probe] == Question::Processes && self.driver() == Driver::Xe)
+        else {
+            return false;
+        };
         let read_ns = self.read_ns[probe];
-        QUESTIONS[probe] == Question::Processes
-            && self.driver() == Driver::Xe
-            && self
-                .shared
-                .clients
-                .as_ref()
-                .and_then(|clients| self.turn.take(clients, now_ns))
-                .is_some_and(|clients| clients.has_looked_since(read_ns))
-            && self.card().gate.may_read_clients(now_ns)
+        let looked = self.turn.take(clients, now_ns).map(|clients| clients.has_looked_since(read_ns));
+        looked.unwrap_or_else(|| self.turn.is_missed(now_ns)) && self.card().gate.may_read_clients(now_ns)
     }
 
     fn answer(&mut self, question: Question, access: Access, now: Now, reading: &mut Reading) -> Answer {
@@ -234,25 +226,21 @@ impl DrmDevice {
             self.clients_wait = looker::WATCH_PERIOD;
             return Answer::Answered;
         }
-        let cards = &self.shared.cards;
-        let looked = self
-            .turn
-            .take(clients, now.boottime_ns)
-            .map(|mut clients| clients.look(now, &|place| cards[place].gate.may_read_clients(now.boottime_ns)));
-        self.clients_wait = looked.unwrap_or(Duration::ZERO);
+        let looked = self.turn.look(clients, now);
+        self.clients_wait = looked.map_or(Duration::ZERO, |clients| clients.look_due_in(now));
         Answer::Answered
     }
 
     fn ask_processes(&mut self, now: Now, reading: &mut Reading) -> Answer {
-        let Shared { cards, clients: Some(clients), .. } = &self.shared else { return Answer::NotSupported };
-        let Some(mut clients) = self.turn.take(clients, now.boottime_ns) else {
-            if self.turn.is_missed(&cards[self.place].found.pci, now.boottime_ns) {
+        let Some(clients) = &self.shared.clients else { return Answer::NotSupported };
+        let Some(mut clients) = self.turn.read(clients, self.place, now) else {
+            if self.turn.is_missed(now.boottime_ns) {
+                self.turn.tell(&self.shared.cards[self.place].found.pci);
                 self.forget_clients(reading);
             }
             return Answer::Answered;
         };
         self.has_read_clients = true;
-        clients.refresh(self.place, now, &|place| cards[place].gate.may_read_clients(now.boottime_ns));
         clients.processes_of(self.place, &mut reading.processes);
         self.client_busy_pct = clients.busy_pct(self.place);
         self.sees_everybody = clients.sees_everybody();
@@ -369,7 +357,7 @@ impl Device for DrmDevice {
     }
 
     fn time_elsewhere(&self) -> Duration {
-        self.pcie.time()
+        self.pcie.time() + self.turn.elsewhere()
     }
 
     fn time_waiting(&self) -> Duration {

@@ -24,6 +24,7 @@ pub(crate) use self::{
     gate::Gate,
     identity::identify,
     roster::Roster,
+    turn::SharedClients,
 };
 
 /// The kernel drivers whose cards are published.

@@ -9,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::time::{ClockId, clock_gettime};
 use telemetry::{Answer, Aside, Metrics};
 
-use crate::sysfs::trimmed;
+use crate::{cost::thread_time, sysfs::trimmed};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A fifth of the time is enough to tell a busy link from a quiet one, and leaves the counters to others for the rest.
@@ -114,12 +113,6 @@ fn answer(path: &Path) -> Reply {
     let start = thread_time();
     let traffic = read(path);
     Reply { traffic, cost: thread_time().saturating_sub(start) }
-}
-
-/// Of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
 fn read(path: &Path) -> Option<Traffic> {

@@ -1,6 +1,6 @@
 //! The clients of one card, read again and again.
 
-use std::{mem, ops::Range, os::fd::OwnedFd};
+use std::{mem, ops::Range, os::fd::OwnedFd, time::Duration};
 
 use rustix::io::Errno;
 use telemetry::{Now, Stamp};
@@ -51,6 +51,8 @@ pub(super) struct CardClients {
     by_owner: Vec<usize>,
     sampled: Stamp,
     refreshed_ns: Option<u64>,
+    /// For how long it is not to be refreshed again, for what that cost.
+    pub(super) rest: Duration,
     busy_pct: Option<u32>,
     is_progress: bool,
 }
@@ -64,6 +66,7 @@ impl CardClients {
             by_owner: Vec::new(),
             sampled: Stamp::default(),
             refreshed_ns: None,
+            rest: Duration::ZERO,
             busy_pct: None,
             is_progress: false,
         }
@@ -161,8 +164,8 @@ impl CardClients {
     }
 
     /// Ends a refresh.
-    pub(super) fn finish(&mut self, now: Now, was_read: bool) {
-        self.refreshed_ns = Some(now.boottime_ns);
+    pub(super) fn finish(&mut self, now: Now, was_read: bool, rest: Duration) {
+        (self.refreshed_ns, self.rest) = (Some(now.boottime_ns), rest);
         self.busy_pct = None;
         if was_read {
             let mut shares = Shares::default();

@@ -32,10 +32,16 @@ use kfd::Kfd;
 use pci::PciAddress;
 use usage::Shares;
 
+use crate::cost::thread_time;
+
 /// How long a look through all of /proc stands.
 pub(crate) const INDEX_PERIOD: Duration = Duration::from_secs(5);
 /// Two questions about a card within this time are one; shorter samples would be noise.
-const SAMPLE_PERIOD_NS: u64 = 10_000_000;
+const SAMPLE_PERIOD: Duration = Duration::from_millis(10);
+/// Who asks waits for a look or a reading and rations what it waits for, but for no longer than this: what takes longer is rationed here,
+/// to the same share of time.
+const LONG: Duration = Duration::from_millis(100);
+const TIMES_OF_COST: u32 = 250;
 /// Of clients beyond these, the file is opened at each reading. A kept one costs a sixth of the time and one of the 1,024 files that a
 /// process may usually have open; it keeps nothing of its process alive.
 const MOST_KEPT_FILES: usize = 256;
@@ -68,6 +74,7 @@ pub(crate) struct Clients {
     cards: Vec<CardClients>,
     index: Index,
     indexed_ns: Option<u64>,
+    index_rest: Duration,
     kfd: Kfd,
     access: Access,
     answers: Vec<Cell<Option<bool>>>,
@@ -84,6 +91,7 @@ impl Clients {
             cards: cards.iter().map(|card| CardClients::new(card.is_integrated)).collect(),
             index: Index::default(),
             indexed_ns: None,
+            index_rest: Duration::ZERO,
             kfd: Kfd::new(cards.len()),
             access: Access::Unknown,
             answers: vec![Cell::new(None); cards.len()],
@@ -91,42 +99,62 @@ impl Clients {
         }
     }
 
-    /// Looks through all of /proc for clients of all cards, unless that was done less than [`INDEX_PERIOD`] ago; tells when it is due again.
+    /// How long until a look through all of /proc is due.
+    pub(crate) fn look_due_in(&self, now: Now) -> Duration {
+        let Some(indexed_ns) = self.indexed_ns else { return Duration::ZERO };
+        let age = Duration::from_nanos(now.boottime_ns.saturating_sub(indexed_ns));
+        INDEX_PERIOD.max(self.index_rest).saturating_sub(age)
+    }
+
+    /// Looks through all of /proc for clients of all cards, if that [is due](Self::look_due_in).
     /// `may_read` says of each card whether its clients' fdinfo may be read now: that of a card which sleeps, or would be woken, may not. It
     /// is asked once a card at most, and only when something of that card is there to be read.
-    pub(crate) fn look(&mut self, now: Now, may_read: &dyn Fn(usize) -> bool) -> Duration {
-        let at_ns = now.boottime_ns;
-        let age = self.indexed_ns.map(|indexed_ns| Duration::from_nanos(at_ns.saturating_sub(indexed_ns)));
-        if let Some(rest) = age.and_then(|age| INDEX_PERIOD.checked_sub(age)).filter(|rest| !rest.is_zero()) {
-            return rest;
+    pub(crate) fn look(&mut self, now: Now, may_read: &dyn Fn(usize) -> bool) {
+        if !self.look_due_in(now).is_zero() {
+            return;
         }
-        self.indexed_ns = Some(at_ns);
+        let start = thread_time();
+        self.indexed_ns = Some(now.boottime_ns);
         if let Some(root) = self.open_root() {
             let answers = self.take_answers();
             self.take_index(&root, &|card| once(&answers, card, may_read));
             self.answers = answers;
             self.root = Some(root);
         }
-        INDEX_PERIOD
+        self.index_rest = rest_after(thread_time() - start);
+    }
+
+    /// Whether [`refresh`](Self::refresh) has nothing to ask the driver of `card`.
+    pub(crate) fn are_at_rest(&self, card: usize, now: Now) -> bool {
+        self.access != Access::Full || (self.cards[card].is_empty() && !self.kfd.is_due(card, now.boottime_ns)) || self.is_fresh(card, now)
+    }
+
+    fn is_fresh(&self, card: usize, now: Now) -> bool {
+        let card = &self.cards[card];
+        let period = SAMPLE_PERIOD.max(card.rest);
+        card.refreshed_ns().is_some_and(|refreshed_ns| u128::from(now.boottime_ns.saturating_sub(refreshed_ns)) < period.as_nanos())
     }
 
     /// Reads the known clients of `card`; called again for it within a few milliseconds, does nothing. `may_read` is asked once, and only when
     /// there is something to read.
     pub(crate) fn refresh(&mut self, card: usize, now: Now, may_read: &dyn Fn(usize) -> bool) {
-        let at_ns = now.boottime_ns;
-        if self.cards[card].refreshed_ns().is_some_and(|refreshed_ns| at_ns.saturating_sub(refreshed_ns) < SAMPLE_PERIOD_NS) {
+        if self.is_fresh(card, now) {
             return;
         }
+        let start = thread_time();
         let Some(root) = self.open_root() else { return };
         let answers = self.take_answers();
         let may_read = |card: usize| once(&answers, card, may_read);
         self.read_clients(card, now, &root, &may_read);
         self.kfd.drop_departed(&root, card);
-        if self.access == Access::Full && self.kfd.is_due(card, at_ns) && may_read(card) && self.kfd.read(&root, card, now, &mut self.text)
+        if self.access == Access::Full
+            && self.kfd.is_due(card, now.boottime_ns)
+            && may_read(card)
+            && self.kfd.read(&root, card, now, &mut self.text)
         {
             self.cards[card].note_progress();
         }
-        self.cards[card].finish(now, answers[card].get() != Some(false));
+        self.cards[card].finish(now, answers[card].get() != Some(false), rest_after(thread_time() - start));
         self.answers = answers;
         self.root = Some(root);
     }
@@ -261,6 +289,11 @@ impl Clients {
             ),
         }
     }
+}
+
+/// How long what has cost so much is left alone.
+fn rest_after(cost: Duration) -> Duration {
+    if cost > LONG { cost * TIMES_OF_COST } else { Duration::ZERO }
 }
 
 /// The answer for a card, which may be taken for the reading: asked once.

@@ -6,6 +6,8 @@ mod life;
 mod machine;
 mod sharing;
 
+use std::time::Duration;
+
 use drm_sim::proc::FdinfoText;
 
 use machine::{AMD, APU, GIB, INTEL, MIB, Machine, XE, amdgpu, i915, xe};
@@ -30,6 +32,31 @@ fn time_on_engines_becomes_utilization_from_the_second_look_on() {
     machine.check(0, &[(40, Some(2 * MIB), Some((35, 0, 2)))]);
     assert_eq!(machine.clients.busy_pct(0), Some(25));
     assert_eq!(machine.processes(0)[0].utilization.map(|utilization| utilization.sampled), Some(machine.now.stamp()));
+}
+
+/// Nobody waits for so long, so nobody else can ration it.
+#[test]
+fn what_takes_very_long_is_left_alone_for_its_share_of_time() {
+    let after = |ms| super::rest_after(Duration::from_millis(ms));
+    assert_eq!([1, 100, 101, 300].map(after), [0, 0, 25_250, 75_000].map(Duration::from_millis));
+
+    let mut machine = Machine::new(&[AMD]);
+    let client = machine.proc.process(40, "game", 1000).open(5, "dev/dri/renderD128", amdgpu(7).resident("vram", 1024));
+    machine.refresh(0);
+    machine.clients.cards[0].rest = after(101);
+    machine.clients.index_rest = after(300);
+    client.set(amdgpu(7).resident("vram", 2048));
+    let later = machine.proc.process(41, "late", 1000);
+    later.open(5, "dev/dri/renderD128", amdgpu(8).resident("vram", 1024));
+    machine.pass(25.0 * SECOND);
+    machine.refresh(0);
+    machine.check(0, &[(40, Some(MIB), None)]);
+    machine.pass(SECOND);
+    machine.refresh(0);
+    machine.check(0, &[(40, Some(2 * MIB), None)]);
+    machine.pass(50.0 * SECOND);
+    machine.refresh(0);
+    machine.check(0, &[(40, Some(2 * MIB), None), (41, Some(MIB), None)]);
 }
 
 #[test]
