@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use gpu_types::{GPU_SCHEMA_VERSION, GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated, keys::PidDeviceKey};
-use map_publisher::{Options, Publisher, Records, cpu};
+use map_publisher::{Options, Publisher, Records, chain, cpu};
 use nix::time::{ClockId, clock_gettime};
 
 #[expect(clippy::print_stderr, reason = "the example's only output besides the word ready")]
@@ -19,13 +19,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("publish: {error}");
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                eprint!(": {error}");
-                cause = error.source();
-            }
-            eprintln!();
+            eprintln!("publish: {}", chain(&*error));
             ExitCode::FAILURE
         }
     }

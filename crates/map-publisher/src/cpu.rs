@@ -15,11 +15,17 @@ pub struct CpuMask(CpuSet);
 
 impl CpuMask {
     /// The mask of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub fn current() -> io::Result<Self> {
         Ok(Self(sched_getaffinity(Pid::from_raw(0))?))
     }
 
     /// Makes this the mask of the calling thread. A child process inherits its mask from the thread that spawns it.
+    ///
+    /// # Errors
+    /// The kernel's: none of these CPUs is left to the thread.
     pub fn apply(&self) -> io::Result<()> {
         Ok(sched_setaffinity(Pid::from_raw(0), &self.0)?)
     }
@@ -32,6 +38,7 @@ impl CpuMask {
 
 /// The calling thread on its one CPU.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Bound {
     /// The CPU.
     pub cpu: usize,
@@ -40,6 +47,9 @@ pub struct Bound {
 }
 
 /// Binds the calling thread to the lowest CPU that it may use.
+///
+/// # Errors
+/// The kernel's; the thread's mask is then as it was.
 pub fn bind_to_lowest() -> io::Result<Bound> {
     let previous = CpuMask::current()?;
     let cpu = previous.cpus().next().ok_or_else(|| io::Error::other("the thread may use no CPU"))?;

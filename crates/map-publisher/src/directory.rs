@@ -73,15 +73,14 @@ impl PinDirectory {
         &self.path
     }
 
-    /// Whether the path still leads to the directory that is locked.
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.look().is_some()
-    }
-
-    /// When an entry was last made in, removed from or moved in or out of the directory, if the path still leads to the one that is locked.
-    pub(crate) fn look(&self) -> Option<ChangeTime> {
-        let metadata = fs::metadata(&self.path).ok()?;
-        (Identity::from(&metadata) == self.identity).then(|| ChangeTime(metadata.ctime(), metadata.ctime_nsec()))
+    /// When an entry was last made in, removed from or moved in or out of the directory. None when the path no longer leads to the one that is locked.
+    pub(crate) fn look(&self) -> Result<Option<ChangeTime>, PublishError> {
+        match fs::metadata(&self.path) {
+            Ok(metadata) if Identity::from(&metadata) == self.identity => Ok(Some(ChangeTime(metadata.ctime(), metadata.ctime_nsec()))),
+            Ok(_) => Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(source) => Err(PublishError::Directory { action: "look at", dir: self.path.clone(), source }),
+        }
     }
 
     /// Removes the directories that [`PinDirectory::open`] created, as far as they are empty.

@@ -171,7 +171,20 @@ impl PublishError {
     }
 }
 
-struct Holder(Option<u32>, Option<Duration>);
+/// An error and its causes in one line.
+///
+/// ```
+/// use map_publisher::{Options, Publisher, chain};
+///
+/// let error = Publisher::open(&Options::new("/dev/null", 1, 1)).unwrap_err();
+/// assert_eq!(chain(&error), "cannot use the pin directory /dev/null: Not a directory (os error 20)");
+/// ```
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+pub(crate) struct Holder(pub(crate) Option<u32>, pub(crate) Option<Duration>);
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

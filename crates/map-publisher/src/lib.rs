@@ -42,7 +42,7 @@ mod watch;
 mod write;
 mod writer;
 
-pub use error::PublishError;
+pub use error::{PublishError, chain};
 pub use open::Options;
 pub use publisher::Publisher;
 pub use records::{Published, Records};

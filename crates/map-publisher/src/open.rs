@@ -7,12 +7,12 @@ use gpu_types::maps::{self, MapDefinition};
 use gpu_types::{GpuBridgeState, GpuMeta};
 use log::warn;
 
-use crate::PublishError;
 use crate::create::create;
 use crate::directory::{PinDirectory, Taken};
 use crate::map::StateMap;
-use crate::pin::{self, Access, Pin};
+use crate::pin::{self, Access, FormerAccess, Pin};
 use crate::writer::{Writer, read_single};
+use crate::{PublishError, chain};
 
 /// Where to publish, and as whom.
 #[derive(Debug, Clone)]
@@ -76,15 +76,16 @@ pub(crate) fn open(options: &Options) -> Result<Opened, PublishError> {
         }
     };
 
-    let mut taking = Taking { directory: &directory, options, created: Vec::new() };
+    let mut taking = Taking { directory: &directory, options, created: Vec::new(), granted: Vec::new() };
     match taking.run() {
         Ok(([meta, devices, processes, process_devices], state)) => {
             Ok(Opened { directory, meta, devices, processes, process_devices, state })
         }
         Err(error) => {
+            taking.granted.iter().for_each(FormerAccess::restore);
             for (path, id) in taking.created {
                 if let Err(error) = pin::remove(&path, id) {
-                    warn!("{error}");
+                    warn!("{}", chain(&error));
                 }
             }
             directory.remove_created();
@@ -98,6 +99,8 @@ struct Taking<'a> {
     options: &'a Options,
     /// Pins that were not there before, and the ids of their maps.
     created: Vec<(PathBuf, u32)>,
+    /// What mode and group pins had.
+    granted: Vec<FormerAccess>,
 }
 
 impl Taking<'_> {
@@ -116,7 +119,7 @@ impl Taking<'_> {
             self.have(process_devices, maps::PER_PID_PER_DEVICE)?,
         ];
         for pin in &four {
-            pin.grant(self.options.access())?;
+            self.granted.push(pin.grant(self.options.access())?);
         }
         Ok((four, self.have_state(state)))
     }
@@ -143,13 +146,12 @@ impl Taking<'_> {
         match state {
             Ok(state) => Some(state),
             Err(error) => {
-                let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-                warn!("going on without {}: {error}{cause}", maps::GPU_BRIDGE_STATE);
+                warn!("going on without {}: {}", maps::GPU_BRIDGE_STATE, chain(&error));
                 // It must not stay behind and say "starting" for ever.
                 if let Some((path, id)) = self.created.pop_if(|(path, _)| path.ends_with(maps::GPU_BRIDGE_STATE))
                     && let Err(error) = pin::remove(&path, id)
                 {
-                    warn!("{error}");
+                    warn!("{}", chain(&error));
                 }
                 None
             }

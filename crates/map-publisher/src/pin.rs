@@ -3,21 +3,51 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use gpu_types::maps::{MapDefinition, MapShape};
 use libbpf_rs::libbpf_sys::bpf_map_info;
 use libbpf_rs::{MapCore, MapHandle};
+use log::warn;
 
-use crate::PublishError;
 use crate::directory::Identity;
+use crate::{PublishError, chain};
 
 /// Who may use the pins, beyond what the kernel sets (the owner alone).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Access {
     pub(crate) mode: Option<u32>,
     pub(crate) group: Option<u32>,
+}
+
+impl Access {
+    fn apply(self, path: &Path) -> Result<(), PublishError> {
+        let failed = |action| move |source| PublishError::Pin { action, path: path.to_owned(), source };
+        if let Some(group) = self.group {
+            chown(path, None, Some(group)).map_err(failed("set the group of"))?;
+        }
+        if let Some(mode) = self.mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed("set the mode of"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The mode and group that a pin had before they were set.
+#[derive(Debug)]
+pub(crate) struct FormerAccess {
+    path: PathBuf,
+    access: Access,
+}
+
+impl FormerAccess {
+    /// Gives them back to it, as well as that goes.
+    pub(crate) fn restore(&self) {
+        if let Err(error) = self.access.apply(&self.path) {
+            warn!("{} is not as it was: {}", self.path.display(), chain(&error));
+        }
+    }
 }
 
 /// A map of ours and where it is pinned.
@@ -73,19 +103,17 @@ impl Pin {
     pub(crate) fn pin(&mut self, access: Access) -> Result<(), PublishError> {
         self.map.pin(&self.path).map_err(|source| PublishError::map("pin", self.definition.name, self.path.clone(), source))?;
         self.seen = identity(&self.path);
-        self.grant(access)
+        self.grant(access).map(drop)
     }
 
-    /// Gives the pin its mode and group.
-    pub(crate) fn grant(&self, access: Access) -> Result<(), PublishError> {
-        let failed = |action| move |source| PublishError::Pin { action, path: self.path.clone(), source };
-        if let Some(group) = access.group {
-            std::os::unix::fs::chown(&self.path, None, Some(group)).map_err(failed("set the group of"))?;
-        }
-        if let Some(mode) = access.mode {
-            fs::set_permissions(&self.path, fs::Permissions::from_mode(mode)).map_err(failed("set the mode of"))?;
-        }
-        Ok(())
+    /// Gives the pin its mode and group. Returns those that it had; after an error it has them still.
+    pub(crate) fn grant(&self, access: Access) -> Result<FormerAccess, PublishError> {
+        let metadata = fs::metadata(&self.path);
+        let metadata = metadata.map_err(|source| PublishError::Pin { action: "look at", path: self.path.clone(), source })?;
+        let former = Access { mode: access.mode.map(|_| metadata.mode() & 0o7777), group: access.group.map(|_| metadata.gid()) };
+        let former = FormerAccess { path: self.path.clone(), access: former };
+        access.apply(&self.path).inspect_err(|_| former.restore())?;
+        Ok(former)
     }
 
     /// Removes the pin, if it is still this map's.

@@ -48,6 +48,10 @@ impl Publisher {
     ///
     /// From the first call on, libbpf's own messages go to `log` at debug level, in the whole process. When the kernel refuses a map for want of
     /// locked memory (before 5.11), the process's limit is raised.
+    ///
+    /// # Errors
+    /// What stood in the way: [`PublishError::Held`] and [`PublishError::ForeignWriter`] name another who publishes there; the others tell what is
+    /// wrong with the directory, a map or the privileges.
     pub fn open(options: &Options) -> Result<Self, PublishError> {
         create::route_libbpf_output();
         let Opened { directory, meta, devices, processes, process_devices, state } = open(options)?;
@@ -67,11 +71,12 @@ impl Publisher {
 
     /// Makes the maps equal `records`: processes written, departed ones deleted, then the devices, then `gpu_meta`.
     ///
-    /// An error means that `gpu_meta` was not touched, nor the devices when it came from the processes; everything that could be deleted was. The
-    /// next call takes up what is amiss.
-    ///
     /// Takes no heap memory once its buffers have grown, and at most six system calls, apart from the rounds that are read back, with two more: the
     /// first ten after maps were taken over, and then one a second.
+    ///
+    /// # Errors
+    /// [`PublishError::Records`]: they are not as they must be, and nothing was written. [`PublishError::Entries`]: the kernel refused some; `gpu_meta`
+    /// was not touched, nor the devices when it came from the processes, and everything that could be deleted was. The next call takes up what is amiss.
     pub fn publish(&mut self, records: &Records) -> Result<Published, PublishError> {
         records.check()?;
         self.hold_readers();
@@ -134,6 +139,9 @@ impl Publisher {
 
     /// There is nothing to publish for now: empties the device slots and the per-process maps. `gpu_meta` is left to grow stale. Costs nothing when
     /// they are empty already.
+    ///
+    /// # Errors
+    /// [`PublishError::Entries`]: the kernel refused some. All maps were attempted; this is the first error.
     pub fn withdraw(&mut self) -> Result<(), PublishError> {
         self.guarded(|publisher| {
             let devices = publisher.devices.clear();
@@ -151,6 +159,9 @@ impl Publisher {
     /// The wall clock was stepped: takes what is of the old offset's time out of the maps, and then puts the new offset (REALTIME less BOOTTIME)
     /// into `gpu_meta`, with the stamp that it has. The device slots are emptied; the processes keep their memory and lose their sample. To be called
     /// before the first round after the step, also when that is the first of this publisher in adopted maps.
+    ///
+    /// # Errors
+    /// [`PublishError::Entries`]: the kernel refused some. What comes after them was not done: `gpu_meta` has the old offset.
     pub fn step_clock(&mut self, clock_offset_ns: i64) -> Result<(), PublishError> {
         let Some(held) = self.meta.held() else { return Ok(()) };
         self.guarded(|publisher| {
@@ -179,7 +190,10 @@ impl Publisher {
 
     /// Ends publishing. Without `keep_pins` the device slots and the per-process maps are emptied, for those who hold the maps open, and the pins
     /// removed that still lead to our maps; `gpu_meta` is left as it is. With `keep_pins` the data stays. In both cases `gpu_bridge_state` says
-    /// stopping, and the lock is free. All of it is attempted; the first error is returned.
+    /// stopping, and the lock is free.
+    ///
+    /// # Errors
+    /// Something could not be emptied, unpinned or unlocked. All of it is attempted; this is the first error.
     pub fn close(mut self, keep_pins: bool) -> Result<(), PublishError> {
         self.set_state(|state| state.phase = GPU_BRIDGE_STOPPING);
         let mut result = Ok(());
@@ -192,7 +206,7 @@ impl Publisher {
             for pin in self.pins() {
                 result = result.and(pin.unpin());
             }
-            if self.directory.is_in_place() {
+            if matches!(self.directory.look(), Ok(Some(_))) {
                 self.directory.remove_created();
             }
         }

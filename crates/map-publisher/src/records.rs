@@ -37,6 +37,7 @@ fn check<K: Ord, V>(map: &'static str, entries: &[(K, V)]) -> Result<(), Publish
 
 /// What publishing a round did to the two per-process maps together, in entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Published {
     /// New, or changed since the last round.
     pub upserted: usize,

@@ -8,10 +8,11 @@ use gpu_types::{GpuMeta, bytes::Record};
 use log::debug;
 
 use crate::directory::{ChangeTime, Identity, PinDirectory, Taken};
+use crate::error::Holder;
 use crate::map::{DeviceMap, MetaMap, ProcessMap};
 use crate::pin::{Access, Pin, identity};
 use crate::writer::{Writer, read_single};
-use crate::{PublishError, Publisher};
+use crate::{PublishError, Publisher, chain};
 
 /// What [`Publisher::check_pins`] found and did. Displayed, it is a line for the log.
 #[derive(Debug)]
@@ -41,12 +42,26 @@ pub enum PinEvent {
         /// The pin directory.
         dir: PathBuf,
     },
-    /// The pin directory is gone and cannot be had back. Told once.
+    /// The pin directory is gone and cannot be had back. Publishing goes on, for those who hold the maps open, and each check tries to take the
+    /// directory again. Told once, until it changes.
     DirectoryGone {
         /// The pin directory.
         dir: PathBuf,
         /// Why it could not be taken again.
         error: PublishError,
+    },
+    /// The pin directory had been replaced, and another bridge has the new one. Publishing goes on, for those who hold the former maps open, and each
+    /// check tries to take the directory, which succeeds when the other bridge has ended. Told once, until it changes.
+    DirectoryHeld {
+        /// The pin directory.
+        dir: PathBuf,
+        /// The PID of the other bridge, as `gpu_meta` names it. None when it has not published yet, or the map cannot be read.
+        helper_pid: Option<u32>,
+    },
+    /// The pin directory that was gone, or another bridge's, is again the one that was locked all the time.
+    DirectoryBack {
+        /// The pin directory.
+        dir: PathBuf,
     },
     /// Someone who takes no lock writes `gpu_meta` beside us. Told once of each.
     ForeignWriter {
@@ -60,9 +75,22 @@ impl fmt::Display for PinEvent {
         match self {
             Self::Repinned { map } => write!(f, "the pin of {map} had been removed: pinned again"),
             Self::Adopted { map, id } => write!(f, "the pin of {map} had been replaced: publishing in the new map, id {id}"),
-            Self::Unpinned { map, error } => write!(f, "{map} is no longer pinned: {}", Chain(error)),
+            Self::Unpinned { map, error } => write!(f, "{map} is no longer pinned: {}", chain(error)),
             Self::DirectoryTakenAgain { dir } => write!(f, "{} had been replaced: taken again", dir.display()),
-            Self::DirectoryGone { dir, error } => write!(f, "{} is gone: {}", dir.display(), Chain(error)),
+            Self::DirectoryGone { dir, error } => write!(
+                f,
+                "{} is gone: {}; publishing goes on for programs that hold the maps open, and they are pinned again when the directory can be had",
+                dir.display(),
+                chain(error)
+            ),
+            Self::DirectoryHeld { dir, helper_pid } => write!(
+                f,
+                "{} had been replaced, and another bridge publishes there ({}): this one goes on for programs that hold its maps open, and takes the \
+                 directory when the other ends; stop one of the two",
+                dir.display(),
+                Holder(*helper_pid, None)
+            ),
+            Self::DirectoryBack { dir } => write!(f, "{} is back in its place", dir.display()),
             Self::ForeignWriter { helper_pid } => {
                 write!(
                     f,
@@ -73,29 +101,22 @@ impl fmt::Display for PinEvent {
     }
 }
 
-/// An error with its causes.
-struct Chain<'a>(&'a dyn std::error::Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
-}
-
 /// Trouble that was told and goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     /// By map: what stood at its place.
     pins: HashMap<&'static str, Option<Identity>>,
-    directory: bool,
+    directory: Option<Away>,
     writer: Option<u32>,
     quiet: Quiet,
+}
+
+/// Why the pin directory is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Away {
+    Gone,
+    /// It is another bridge's, of this PID.
+    Held(Option<u32>),
 }
 
 /// After so many checks the pins are looked at although their directory was not changed: something may have been mounted over one.
@@ -126,16 +147,25 @@ impl Publisher {
     /// consumer pinned anew is taken over. To be called about once a second; costs one `stat` call and a lookup when all is well, and five more `stat`
     /// calls now and then.
     ///
-    /// The error is [`PublishError::Held`]: the directory was replaced, and another bridge has the new one.
+    /// When the directory is gone, or another bridge's, publishing goes on all the same: some may hold the maps open, and the pins may come back.
+    /// Whoever wants to end then, ends on [`PinEvent::DirectoryHeld`].
+    ///
+    /// # Errors
+    /// [`PublishError::Directory`]: whether the directory is in its place cannot be told, and nothing else was looked at. What is wrong with the
+    /// directory or a pin is no error but an event.
     pub fn check_pins(&mut self) -> Result<Vec<PinEvent>, PublishError> {
         let mut events = Vec::new();
-        let changed = self.directory.look();
+        let changed = self.directory.look()?;
         if changed.is_some_and(|changed| self.reports.quiet.holds(changed)) {
             self.check_writer(&mut events);
             return Ok(events);
         }
         self.reports.quiet.since = None;
-        if changed.is_none() && !self.take_directory_again(&mut events)? {
+        if changed.is_some() {
+            if self.reports.directory.take().is_some() {
+                events.push(PinEvent::DirectoryBack { dir: self.directory.path().to_owned() });
+            }
+        } else if !self.take_directory_again(&mut events) {
             return Ok(events);
         }
 
@@ -166,26 +196,25 @@ impl Publisher {
     }
 
     /// Whether the directory is ours again.
-    fn take_directory_again(&mut self, events: &mut Vec<PinEvent>) -> Result<bool, PublishError> {
+    fn take_directory_again(&mut self, events: &mut Vec<PinEvent>) -> bool {
         let dir = self.directory.path().to_owned();
-        match PinDirectory::open(&dir) {
+        let (away, event) = match PinDirectory::open(&dir) {
             Ok(Ok(directory)) => {
                 self.directory = directory;
                 self.reports = Reports::default();
                 events.push(PinEvent::DirectoryTakenAgain { dir });
-                Ok(true)
+                return true;
             }
             Ok(Err(Taken)) => {
                 let helper_pid = Writer::look(&dir, 0).map(|writer| writer.helper_pid);
-                Err(PublishError::Held { pin_dir: dir, helper_pid, age: None })
+                (Away::Held(helper_pid), PinEvent::DirectoryHeld { dir, helper_pid })
             }
-            Err(error) => {
-                if !std::mem::replace(&mut self.reports.directory, true) {
-                    events.push(PinEvent::DirectoryGone { dir, error });
-                }
-                Ok(false)
-            }
+            Err(error) => (Away::Gone, PinEvent::DirectoryGone { dir, error }),
+        };
+        if self.reports.directory.replace(away) != Some(away) {
+            events.push(event);
         }
+        false
     }
 
     /// A stamp that is later than ours is not ours.
@@ -250,7 +279,7 @@ fn watch(pin: &mut Pin, access: Access) -> Watched {
             Watched::InPlace
         }
         Ok(Some(found)) => match found.grant(access) {
-            Ok(()) => Watched::Replaced(found),
+            Ok(_) => Watched::Replaced(found),
             Err(error) => Watched::Trouble(error, at),
         },
         // Removed between the two looks: the next check pins it.
@@ -289,6 +318,6 @@ fn replace<K: Record + Ord + Default, V: Record + PartialEq + Default>(map: &mut
 /// A map that is ours no longer is emptied for those who hold it open, as well as that goes.
 fn leave(cleared: Result<(), PublishError>) {
     if let Err(error) = cleared {
-        debug!("the former map stays as it is: {}", Chain(&error));
+        debug!("the former map stays as it is: {}", chain(&error));
     }
 }

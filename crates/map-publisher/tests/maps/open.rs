@@ -1,16 +1,15 @@
 //! Taking a pin directory.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use gpu_types::maps::{MAPS, MapKind};
-use map_publisher::{Options, Publisher};
+use gpu_types::maps::{self, MAPS, MapDefinition, MapKind};
 use serde_json::Value;
 use test_support::{Bpffs, names};
 
-use crate::world::{FIVE, check_published, consumer_map, id, ids, open, options, pinned, refusal, round};
+use crate::world::{FIVE, check_published, consumer_map, id, ids, open, pinned, refusal, round};
 
 /// What bpftool says, as JSON.
 fn bpftool(arguments: &[&str]) -> Value {
@@ -189,19 +188,19 @@ fn a_map_of_another_make_is_named_with_what_differs_and_nothing_is_changed() {
         };
         // An array takes no other key size: for that the kind differs too, and the kind is named first.
         let mut variants = vec![
-            (gpu_types::maps::MapDefinition { value_size: definition.value_size + 8, ..*definition }, "value_size"),
-            (gpu_types::maps::MapDefinition { max_entries: definition.max_entries + 1, ..*definition }, "max_entries"),
+            (MapDefinition { value_size: definition.value_size + 8, ..*definition }, "value_size"),
+            (MapDefinition { max_entries: definition.max_entries + 1, ..*definition }, "max_entries"),
         ];
         match definition.kind {
             MapKind::Array => {
-                variants.push((gpu_types::maps::MapDefinition { kind: other_kind, ..*definition }, "type"));
-                variants.push((gpu_types::maps::MapDefinition { flags: gpu_types::maps::BPF_F_MMAPABLE, ..*definition }, "map_flags"));
+                variants.push((MapDefinition { kind: other_kind, ..*definition }, "type"));
+                variants.push((MapDefinition { flags: maps::BPF_F_MMAPABLE, ..*definition }, "map_flags"));
             }
             MapKind::LruHash => {
-                variants.push((gpu_types::maps::MapDefinition { kind: other_kind, key_size: 4, ..*definition }, "type"));
-                variants.push((gpu_types::maps::MapDefinition { key_size: definition.key_size + 4, ..*definition }, "key_size"));
+                variants.push((MapDefinition { kind: other_kind, key_size: 4, ..*definition }, "type"));
+                variants.push((MapDefinition { key_size: definition.key_size + 4, ..*definition }, "key_size"));
                 const BPF_F_NUMA_NODE_OF_ZERO: u32 = 1 << 2;
-                variants.push((gpu_types::maps::MapDefinition { flags: BPF_F_NUMA_NODE_OF_ZERO, ..*definition }, "map_flags"));
+                variants.push((MapDefinition { flags: BPF_F_NUMA_NODE_OF_ZERO, ..*definition }, "map_flags"));
             }
         }
         for (variant, attribute) in variants {
@@ -219,8 +218,8 @@ fn a_map_of_another_make_is_named_with_what_differs_and_nothing_is_changed() {
 #[test]
 fn a_mismatch_says_what_was_expected_and_what_was_found() {
     let bpffs = Bpffs::mount();
-    let definition = gpu_types::maps::PER_PID;
-    consumer_map(bpffs.path(), gpu_types::maps::MapDefinition { max_entries: 1024, ..definition });
+    let definition = maps::PER_PID;
+    consumer_map(bpffs.path(), MapDefinition { max_entries: 1024, ..definition });
     assert_eq!(
         refusal(bpffs.path()),
         format!(
@@ -269,25 +268,4 @@ fn the_four_maps_do_without_a_place_for_the_state() {
     assert!(publisher.check_pins().unwrap().is_empty());
     publisher.close(false).unwrap();
     assert_eq!(bpffs.pins(), ["gpu_bridge_state"]);
-}
-
-#[test]
-fn the_pins_get_the_mode_and_group_that_are_asked_for() {
-    let bpffs = Bpffs::mount();
-    let open = |mode, group| Publisher::open(&Options { pin_mode: mode, pin_group: group, ..options(bpffs.path()) }).unwrap();
-    let check = |mode, group| {
-        for name in FIVE {
-            let metadata = fs::metadata(bpffs.path().join(name)).unwrap();
-            assert_eq!((metadata.permissions().mode() & 0o7777, metadata.gid()), (mode, group), "{name}");
-        }
-    };
-    drop(open(Some(0o640), Some(4321)));
-    check(0o640, 4321);
-    drop(open(None, None));
-    check(0o640, 4321);
-    let mut publisher = open(Some(0o644), None);
-    check(0o644, 4321);
-    fs::remove_file(bpffs.path().join("gpu_meta")).unwrap();
-    publisher.check_pins().unwrap();
-    assert_eq!(fs::metadata(bpffs.path().join("gpu_meta")).unwrap().mode() & 0o7777, 0o644);
 }

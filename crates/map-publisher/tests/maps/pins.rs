@@ -3,13 +3,13 @@
 use std::fs;
 
 use gpu_types::maps::{self, MAPS, MapDefinition};
-use map_publisher::{PinEvent, PublishError, Publisher};
-use test_support::{Bpffs, names};
+use map_publisher::Publisher;
+use test_support::Bpffs;
 
-use crate::world::{FIVE, check_published, consumer_map, contents, get, id, ids, open, options, pinned, process, put, round, state};
+use crate::world::{FIVE, check_published, consumer_map, contents, get, id, ids, open, pinned, process, put, round, state};
 
 #[track_caller]
-fn check_events(publisher: &mut Publisher, expected: &[&str]) {
+pub(crate) fn check_events(publisher: &mut Publisher, expected: &[&str]) {
     let events: Vec<String> = publisher.check_pins().unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(events, expected);
 }
@@ -163,55 +163,4 @@ fn a_pin_that_was_moved_onto_its_own_name_is_the_same_map() {
     check_events(&mut publisher, &[]);
     publisher.close(false).unwrap();
     assert!(bpffs.pins().is_empty());
-}
-
-#[test]
-fn a_pin_directory_that_was_removed_is_made_and_locked_again() {
-    let bpffs = Bpffs::mount();
-    let dir = bpffs.path().join("gpu");
-    let mut publisher = open(&dir);
-    let records = round(1, [1]);
-    publisher.publish(&records).unwrap();
-    for name in FIVE {
-        fs::remove_file(dir.join(name)).unwrap();
-    }
-    fs::remove_dir(&dir).unwrap();
-    let events = publisher.check_pins().unwrap();
-    assert_eq!(events[0].to_string(), format!("{} had been replaced: taken again", dir.display()));
-    assert_eq!(events.iter().filter(|event| matches!(event, PinEvent::Repinned { .. })).count(), 5);
-    check_published(&dir, &records);
-    assert!(matches!(Publisher::open(&options(&dir)), Err(PublishError::Held { .. })));
-}
-
-#[test]
-fn a_pin_directory_that_another_bridge_has_taken_is_given_up() {
-    let bpffs = Bpffs::mount();
-    let dir = bpffs.path().join("gpu");
-    let mut first = open(&dir);
-    fs::rename(&dir, bpffs.path().join("old")).unwrap();
-    let mut second = open(&dir);
-    second.publish(&round(1, [1])).unwrap();
-    let error = first.check_pins().unwrap_err();
-    let me = std::process::id();
-    assert_eq!(error.to_string(), format!("another bridge publishes in {} (helper_pid {me})", dir.display()));
-    first.close(false).unwrap();
-    assert_eq!(names(&dir), FIVE, "the other bridge's pins stay");
-}
-
-#[test]
-fn a_pin_directory_that_cannot_be_had_back_is_told_once() {
-    let bpffs = Bpffs::mount();
-    let dir = bpffs.path().join("gpu");
-    let mut publisher = open(&dir);
-    for name in FIVE {
-        fs::remove_file(dir.join(name)).unwrap();
-    }
-    fs::remove_dir(&dir).unwrap();
-    consumer_map(bpffs.path(), MapDefinition { name: "gpu", ..maps::META });
-    let text = format!("{0} is gone: cannot open the pin directory {0}: Not a directory (os error 20)", dir.display());
-    check_events(&mut publisher, &[&text]);
-    check_events(&mut publisher, &[]);
-    fs::remove_file(&dir).unwrap();
-    assert_eq!(publisher.check_pins().unwrap().len(), 6);
-    assert_eq!(names(&dir), FIVE);
 }

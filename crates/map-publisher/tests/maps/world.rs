@@ -38,8 +38,7 @@ pub(crate) fn refusal(dir: &Path) -> String {
 
 /// An error with its causes, as the command line prints it.
 pub(crate) fn text(error: &PublishError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    map_publisher::chain(error)
 }
 
 /// A round in which every value is `number`; each process uses device 0.
