@@ -1,8 +1,9 @@
 //! What can go wrong in the loop.
 
-use std::{error, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
 use map_publisher::PublishError;
+pub(crate) use map_publisher::chain;
 use telemetry::OpenError;
 use thiserror::Error;
 
@@ -103,15 +104,4 @@ pub enum SamplerError {
 
 fn list(failures: &[(&'static str, OpenError)]) -> String {
     failures.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("; ")
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
