@@ -4,13 +4,13 @@ use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use gpu_types::GpuBridgeState;
 use map_publisher::{PublishError, Publisher};
-use telemetry::Now;
+use telemetry::{CLOCK_STEP_NS, Now};
 
 use crate::{
     clock::Clock,
     describe::{self, Listed, text},
     plan::{Observer, Phase, Plan},
-    records::{CLOCK_STEP_NS, Frame, News, Part, RecordBuilder, is_held},
+    records::{Frame, News, Part, RecordBuilder, is_held},
     tally::SourceSummary,
     trouble::Trouble,
 };

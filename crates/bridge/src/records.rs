@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use gpu_types::{GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated, keys::PidDeviceKey, maps};
 use map_publisher::Records;
-use telemetry::{Metrics, Now, Process, Reading, Stamp};
+use telemetry::{CLOCK_STEP_NS, Metrics, Now, Process, Reading, Stamp};
 
 use crate::sampler::{DeviceReading, Edition, Round};
-
-/// A change of the clock offset beyond this is a step of the wall clock; below, it is slewing and rounding.
-pub(crate) const CLOCK_STEP_NS: u64 = 10_000_000;
 
 /// A process's utilization counts for at least this long after its sample.
 const SHORTEST_SAMPLE_HOLD: Duration = Duration::from_secs(2);

@@ -12,8 +12,6 @@ use crate::{
     sys::{Code, Gpu, Library, LoadError},
 };
 
-/// As many devices as the maps have slots for; further ones are not handed out.
-const MOST_DEVICES: u32 = 16;
 const NVIDIA: u32 = 0x10de;
 /// The kernel's own number for it, the same on every machine (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -81,7 +79,7 @@ impl TelemetrySource for NvmlSource {
         if !self.warned_of_namespace && fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link != Path::new(INITIAL_PID_NAMESPACE)) {
             self.warned_of_namespace = true;
             warn!(
-                "not in the initial PID namespace: some drivers leave GPU processes out then, or name them by other PIDs than consumers do"
+                "not in the host's PID namespace: some drivers leave GPU processes out then, or name them by other PIDs than consumers do"
             );
         }
         let count = library.device_count().map_err(|code| init_error(code, &path))?;
@@ -90,13 +88,10 @@ impl TelemetrySource for NvmlSource {
                 "NVML ({path}) reports no GPU (is one attached to the driver? nvidia-smi lists them)"
             )));
         }
-        if count > MOST_DEVICES {
-            warn!("{count} GPUs: only the first {MOST_DEVICES} (index 0 to {}) are read", MOST_DEVICES - 1);
-        }
         let turns = Turns::default();
         let mut devices = Vec::new();
         let mut failures = Vec::new();
-        for index in 0..count.min(MOST_DEVICES) {
+        for index in 0..count {
             match library.device(index) {
                 Ok(gpu) => devices.push(NvmlDevice::boxed(identify(&gpu, index), gpu, &turns)),
                 Err(code) if code.is_source_gone() => return Err(init_error(code, &path)),

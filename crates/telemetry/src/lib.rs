@@ -47,4 +47,4 @@ mod time;
 pub use aside::Aside;
 pub use reading::{Failures, Memory, Metrics, Process, ProcessUtilization, Reading};
 pub use source::{Answer, Device, DeviceError, Identity, OpenError, OpenSource, Probe, SourceInfo, TelemetrySource};
-pub use time::{Now, Stamp};
+pub use time::{CLOCK_STEP_NS, Now, Stamp};

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// A change of the clock offset by more than this, in nanoseconds, is a step of the wall clock; below, it is slewing and rounding.
+pub const CLOCK_STEP_NS: u64 = 10_000_000;
+
 /// One bracketed reading of the clocks: `CLOCK_BOOTTIME`, and how far `CLOCK_REALTIME` is from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {

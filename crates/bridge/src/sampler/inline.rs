@@ -155,6 +155,11 @@ mod tests {
     }
 
     #[test]
+    fn no_more_devices_are_read_than_have_a_slot() {
+        assert_eq!(open(MockSource::new(20, 0)).round().devices.len(), 16);
+    }
+
+    #[test]
     fn what_was_missed_is_skipped_and_counted() {
         let mut sampler = open(MockSource::new(1, 0));
         assert!(matches!(sampler.receive().unwrap(), Event::Round));

@@ -83,8 +83,8 @@ pub struct Opened {
     pub devices: Vec<Identity>,
 }
 
-/// More than a machine has, and four times what the maps have slots for: a garbled message must not ask for memory without end.
-const MOST_DEVICES: usize = 64;
+/// As many as the maps have slots for: no others are read.
+const MOST_DEVICES: usize = gpu_types::GPU_MAX_DEVICES as usize;
 
 /// Opens a source and takes down who its devices are.
 fn open(source: &mut dyn TelemetrySource) -> Result<(Opened, Vec<Box<dyn Device>>), OpenError> {

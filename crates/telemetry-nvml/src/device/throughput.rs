@@ -76,12 +76,14 @@ impl Throughput {
             match self.reply() {
                 Err(TryRecvError::Empty) => {
                     if now.boottime_ns.saturating_sub(asked_ns) > STUCK_NS {
-                        metrics.pcie_tx_kbps = None;
-                        metrics.pcie_rx_kbps = None;
+                        (metrics.pcie_tx_kbps, metrics.pcie_rx_kbps) = (None, None);
                     }
                     return Ok(Answer::Answered);
                 }
-                Err(TryRecvError::Disconnected) => return Ok(Answer::NotSupported),
+                Err(TryRecvError::Disconnected) => {
+                    (metrics.pcie_tx_kbps, metrics.pcie_rx_kbps) = (None, None);
+                    return Ok(Answer::NotSupported);
+                }
                 Ok((result, cost)) => {
                     self.finish(asked_ns, cost);
                     let kbps = calls.settle(call_of(direction), result)?;

@@ -1,11 +1,9 @@
 //! NVML's time stamps against the clocks: how far a stamp may be off, and what a step of the wall clock means for a cursor.
 
-use telemetry::{Now, Stamp};
+use telemetry::{CLOCK_STEP_NS, Now, Stamp};
 
 /// How far in the future a stamp may lie and still be believed, in nanoseconds.
 const FUTURE_NS: u64 = 1_000_000_000;
-/// A change of the clock offset by more is a step; less is an adjustment that runs along with the clock.
-const STEP_NS: u64 = 10_000_000;
 
 /// A sample's time, from NVML's microseconds of `CLOCK_REALTIME`; `None` when no sample can have been taken then: before the machine
 /// was started, or more than a second from now.
@@ -28,7 +26,7 @@ impl Cursor {
     /// reading: it is here that a step of the wall clock is noticed.
     pub(crate) fn since(&mut self, now: Now) -> u64 {
         let step_ns = self.offset_ns.map_or(0, |offset| now.clock_offset_ns.saturating_sub(offset));
-        if self.offset_ns.is_none() || step_ns.unsigned_abs() > STEP_NS {
+        if self.offset_ns.is_none() || step_ns.unsigned_abs() > CLOCK_STEP_NS {
             self.offset_ns = Some(now.clock_offset_ns);
             if self.seen_us != 0 {
                 // Not back to 0: that would ask for samples which were already read.
