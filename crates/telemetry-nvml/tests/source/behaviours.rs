@@ -88,7 +88,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("the_library_is_uninitialized", &["source gone: NVML is not initialised (1)"]),
     ("the_driver_is_of_another_version", &["failed: driver/library version mismatch (18)"]),
     ("the_driver_is_not_loaded", &["not available: driver not loaded (9)"]),
-    ("more_gpus_than_slots", &["temp 40"; 16]),
+    ("more_gpus_than_slots", &["temp 40"; 18]),
     (
         "a_driver_of_version_470",
         &[

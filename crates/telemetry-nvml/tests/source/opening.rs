@@ -42,10 +42,10 @@ fn a_device_without_identity_is_kept() {
 }
 
 #[test]
-fn of_eighteen_devices_the_first_sixteen_are_read() {
+fn more_devices_than_the_maps_have_slots_for_are_the_bridge_s_business() {
     let source = Machine::new(&Scenario::new().devices(18, Board::T4)).open();
     let indices: Vec<_> = source.devices.iter().map(|device| device.identity().index).collect();
-    assert_eq!(indices, (0..16).collect::<Vec<_>>());
+    assert_eq!(indices, (0..18).collect::<Vec<_>>());
 }
 
 #[test]
