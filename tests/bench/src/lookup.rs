@@ -12,6 +12,7 @@ use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{Calls, Case, FIRST_PID, Machine, Source};
+use crate::machine::AwayFromThePublisher;
 use crate::skeleton::lookups::LookupsSkelBuilder;
 use crate::subject::Subject;
 use crate::watch::Spread;
@@ -52,6 +53,7 @@ fn at(program: &Path, interval: Duration, duration: Duration) -> Result<Lookups>
         rodata.pids = (GPUS * PROCESSES) as u32;
     }
     let skeleton = open.load().context("cannot load the lookups' program")?;
+    let place = AwayFromThePublisher::go()?;
     let baseline = Spread::of(run(&skeleton.progs.baseline, duration / 4)?).median;
     let mut ns = BTreeMap::new();
     let found = |skeleton: &crate::skeleton::lookups::LookupsSkel<'_>| skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.found);
@@ -68,6 +70,7 @@ fn at(program: &Path, interval: Duration, duration: Duration) -> Result<Lookups>
         }
         ns.insert(name.to_owned(), Spread::of(costs.into_iter().map(|cost| (cost - baseline).max(0.0)).collect()));
     }
+    drop(place);
     subject.stop()?;
     Ok(Lookups { poll_interval_ms: interval.as_secs_f64() * 1e3, baseline_ns: baseline, ns })
 }

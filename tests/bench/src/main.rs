@@ -20,12 +20,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::geteuid;
 
 use crate::case::{Case, Source};
 use crate::measure::Patience;
-use crate::report::{Machine, Point, Report, Starting};
+use crate::report::{Machine, Point, Report, Starting, Waiting};
 
 /// The program that is measured lies beside this one.
 const PROGRAM: &str = "gpu-ebpf-bridge";
@@ -88,6 +87,9 @@ enum Helper {
     /// Publishes the mock source in a size that no flag asks for, until SIGTERM
     #[command(hide = true)]
     PublishMock { pin_dir: PathBuf, gpus: u32, processes: u32, interval_us: u64 },
+    /// Waits for one tick after the other until it is killed
+    #[command(hide = true)]
+    Idle { interval_us: u64 },
     /// Turns a pure part so many times
     #[command(hide = true)]
     Turn { part: instructions::Part, times: u32 },
@@ -110,6 +112,7 @@ fn run(args: &Args) -> Result<()> {
         Some(Helper::PublishMock { pin_dir, gpus, processes, interval_us }) => {
             return machine::publish_mock(pin_dir, Duration::from_micros(*interval_us), *gpus, *processes);
         }
+        Some(Helper::Idle { interval_us }) => return machine::idle(Duration::from_micros(*interval_us)),
         Some(Helper::Turn { part, times }) => return instructions::turn(*part, *times),
         None => {}
     }
@@ -117,7 +120,6 @@ fn run(args: &Args) -> Result<()> {
     let older = args.compare.as_deref().map(Report::read).transpose()?;
     let program = std::env::current_exe().context("cannot tell where this program lies")?.with_file_name(PROGRAM);
     let binary_bytes = program.metadata().with_context(|| format!("{} is not built", program.display()))?.len();
-    keep_away_from_the_publisher()?;
 
     let mut report = Report { machine: Machine::this(), binary_bytes, ..Report::default() };
     if report.machine.load > 0.5 {
@@ -154,6 +156,10 @@ fn measure_all(args: &Args, program: &Path, report: &mut Report) -> Result<()> {
     if args.case.is_some() {
         return Ok(());
     }
+    for interval in [ms(100), ms(10), ms(1)] {
+        print(&format!("waiting alone, {interval:?} …\n"))?;
+        report.waiting.push(Waiting { interval_ms: interval.as_secs_f64() * 1e3, cpu_ms_per_s: measure::waiting(interval, &patience)? });
+    }
     for case in case::starting() {
         print(&format!("starting and stopping: {} …\n", case.name))?;
         let (to_first_round_ms, to_end_ms) = measure::start_and_stop(program, &case, if args.quick { 7 } else { 25 })?;
@@ -175,16 +181,6 @@ fn measure_all(args: &Args, program: &Path, report: &mut Report) -> Result<()> {
     print("lookups …\n")?;
     report.lookups = lookup::lookups(program, &[ms(100), ms(10), ms(1)], ms(2_000))?;
     Ok(())
-}
-
-/// The publishing thread is bound to the lowest CPU; what watches it stays on the highest.
-fn keep_away_from_the_publisher() -> Result<()> {
-    let this = Pid::from_raw(0);
-    let may = sched_getaffinity(this).context("cannot tell on which CPUs this may run")?;
-    let highest = (0..CpuSet::count()).rev().find(|cpu| may.is_set(*cpu).unwrap_or(false));
-    let mut only = CpuSet::new();
-    only.set(highest.unwrap_or(0)).context("no such CPU")?;
-    sched_setaffinity(this, &only).context("cannot stay on one CPU")
 }
 
 /// A reader who has gone is no reason to stop.

@@ -142,6 +142,22 @@ pub(crate) fn start_and_stop(program: &Path, case: &Case, times: usize) -> Resul
     Ok((Spread::of(starts), Spread::of(ends)))
 }
 
+/// CPU time in ms a second of a program that does nothing but wait for ticks of that interval, on the publisher's CPU.
+pub(crate) fn waiting(interval: Duration, patience: &Patience) -> Result<f64> {
+    let program = std::env::current_exe().context("cannot tell where this program lies")?;
+    let mut child =
+        Command::new(program).arg("idle").arg(interval.as_micros().to_string()).spawn().context("cannot start this program again")?;
+    let measured = (|| {
+        thread::sleep(patience.warm_up);
+        let (before, begun) = (Usage::of(child.id())?, std::time::Instant::now());
+        thread::sleep(patience.window);
+        let used = Usage::of(child.id())?.since(before);
+        Ok(used.on_cpu_ns as f64 / 1e6 / begun.elapsed().as_secs_f64())
+    })();
+    child.kill().and_then(|()| child.wait()).context("cannot end it")?;
+    measured
+}
+
 /// Everything that only grows, at one moment.
 struct Reading {
     at: std::time::Instant,

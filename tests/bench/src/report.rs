@@ -18,6 +18,7 @@ use crate::watch::Spread;
 pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) binary_bytes: u64,
+    pub(crate) waiting: Vec<Waiting>,
     pub(crate) starting: Vec<Starting>,
     pub(crate) cases: Vec<Measured>,
     pub(crate) by_processes: Vec<Point>,
@@ -36,6 +37,13 @@ pub(crate) struct Machine {
     pub(crate) commit: String,
     /// Runnable processes in the minute before: a busy machine measures itself.
     pub(crate) load: f64,
+}
+
+/// What a program takes that does nothing but wait for its ticks: less than that, nothing that wakes up so often can take on this machine.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Waiting {
+    pub(crate) interval_ms: f64,
+    pub(crate) cpu_ms_per_s: f64,
 }
 
 /// Milliseconds of starting and stopping.
@@ -106,6 +114,9 @@ impl Report {
             text.push('\n');
             text.push_str(&table(&COUNTS, &self.cases));
             text.push('\n');
+        }
+        for Waiting { interval_ms, cpu_ms_per_s } in &self.waiting {
+            text.push_str(&format!("a program that only waits for ticks of {interval_ms} ms: {cpu_ms_per_s:.2} ms/s of CPU\n"));
         }
         for Starting { name, to_first_round_ms: start, to_end_ms: end } in &self.starting {
             text.push_str(&format!(

@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result};
 use map_reader::{Reader, boottime_now_ns};
 use serde::{Deserialize, Serialize};
 
+use crate::machine::AwayFromThePublisher;
+
 /// Twice a millisecond; eight times an interval where that is more often.
 const PERIOD: Duration = Duration::from_micros(500);
 
@@ -40,6 +42,7 @@ impl Spread {
 
 /// Watches for `duration`.
 pub(crate) fn watch(reader: &Reader, interval: Duration, duration: Duration) -> Result<Updates> {
+    let _place = AwayFromThePublisher::go()?;
     let period = PERIOD.min(interval / 8);
     let begun = Instant::now();
     let mut seen: Vec<(u64, u64)> = Vec::new();
