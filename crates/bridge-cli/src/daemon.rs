@@ -183,6 +183,11 @@ impl Launch for Lending {
         let missing = || format!("no GPU of the drivers amdgpu, i915 or xe in {}", self.root.join("sys/class/drm").display());
         (!telemetry_drm::is_present(&self.root)).then(missing)
     }
+
+    /// It is gone when cards come or go, and opening it reads the names of links.
+    fn is_reopened_at_once(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,13 @@
 
 mod common;
 
-use std::process::Command;
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use common::{BRIDGE, Daemon, NO_LIBRARY, Sim, health, output};
-use drm_sim::{Tree, profiles};
+use drm_sim::{Card, Tree, profiles};
 use map_reader::{Phase, Reader, Source};
 use nix::sys::signal::Signal;
 use nvml_sim::scenario::{Device, Scenario};
@@ -104,6 +107,44 @@ fn a_sampler_that_is_killed_is_started_anew_and_the_other_goes_on() {
         wait_for_vendors(&pins, &[NVIDIA, AMD]);
         assert_eq!((daemon.child(killed), daemon.child(stays)), (next, other));
     }
+}
+
+/// A device's PCI address as the state has it, and whether it has a record.
+fn places(reader: &Reader) -> Vec<(String, bool)> {
+    let state = reader.state().unwrap();
+    let has_record = |index| reader.device(index).unwrap().is_some();
+    state.devices().map(|device| (device.pci_bus_id().into_owned(), has_record(device.index()))).collect()
+}
+
+#[test]
+fn a_card_that_comes_or_goes_is_news_and_no_fault_and_leaves_the_others_where_they_are() {
+    let (pins, (tree, root)) = (Bpffs::mount(), amd_machine());
+    let mut daemon = Daemon::start(&pins, &["--mode=real", "--source=drm", "--poll-interval=20ms", &root]);
+    let reader = daemon.publishing(&pins);
+    let stays = profiles::RX6900XT.pci;
+    let comes = "0000:f0:00.0";
+    let mut card = None;
+    for expected in [&[stays, comes][..], &[stays]] {
+        // Only what was open for a while is opened anew at once.
+        let settled = Instant::now() + Duration::from_secs(6);
+        daemon.wait_for("some seconds", |_| (Instant::now() >= settled).then_some(()));
+        match card.take() {
+            None => card = Some(tree.add_at(2, comes, &profiles::RX580)),
+            Some(card) => Card::unplug(card),
+        }
+        daemon.wait_for("the cards that there are now", |daemon| {
+            assert!(reader.device(0).unwrap().is_some(), "its record stands: {}", daemon.log());
+            let now: Vec<_> = places(&reader).into_iter().filter_map(|(pci, has_record)| has_record.then_some(pci)).collect();
+            (now == expected).then_some(())
+        });
+    }
+    let (status, log) = daemon.end(Signal::SIGTERM);
+    let changes: Vec<_> = log.lines().filter(|line| line.contains("INFO  drm is opened anew: the cards in ")).collect();
+    assert!(
+        matches!(changes[..], [came, went] if came.ends_with("f0:00.0 of amdgpu came") && went.ends_with("f0:00.0 of amdgpu went")),
+        "{log}"
+    );
+    assert_eq!((status, log.matches("WARN  ").count()), (Some(0), 0), "{log}");
 }
 
 #[test]

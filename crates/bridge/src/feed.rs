@@ -23,6 +23,9 @@ use crate::{
     tally::{SourceSummary, SourceTally},
 };
 
+/// A source that was open for so many of the first delays is no flapping one.
+const RETRIES_TO_SETTLE: u32 = 5;
+
 #[derive(Debug)]
 pub(crate) struct Feed {
     source: Source,
@@ -296,11 +299,40 @@ impl Feed {
         }
     }
 
+    /// Whether the source, which says that it is gone, has other devices and is to be opened anew at once: not one whose devices come and go all
+    /// the time.
+    pub(crate) fn is_reopened_at_once(&mut self, limits: &Limits, now: Instant) -> bool {
+        let is_settled = |since| now.saturating_duration_since(since) >= limits.first_retry * RETRIES_TO_SETTLE;
+        let has_settled = self.open_since().is_some_and(is_settled);
+        let launcher = &mut self.source.launcher;
+        has_settled && launcher.is_reopened_at_once() && launcher.missing().is_none()
+    }
+
+    /// Has other devices and is opened anew; what it said last stands as long as it was going to, or until it says more.
+    pub(crate) fn reopen(&mut self) -> Option<Box<dyn Sampler>> {
+        self.next_attempt = Some(Instant::now());
+        self.close_keeping(true)
+    }
+
+    /// Whether some index is that of another device in what was opened now.
+    pub(crate) fn has_exchanged(&self, opened: &Opened) -> bool {
+        // What was not known of it then, or is not now, tells nothing.
+        let differ = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
+        let is_another = |before: &Identity, now: &Identity| {
+            before.index == now.index && (differ(&before.uuid, &now.uuid) || differ(&before.pci_bus_id, &now.pci_bus_id))
+        };
+        let before = self.opened.iter().flat_map(|before| &before.devices);
+        before.into_iter().any(|before| opened.devices.iter().any(|now| is_another(before, now)))
+    }
+
     /// The sampler has ended; what it said last stands as long as it was going to.
     pub(crate) fn close_dead(&mut self, error: &SamplerError) -> Option<Box<dyn Sampler>> {
-        let withdraw_at = self.withdraw_at;
         // What a message that cannot be read has left is nobody's word.
-        let is_whole = !matches!(error, SamplerError::Garbled { .. });
+        self.close_keeping(!matches!(error, SamplerError::Garbled { .. }))
+    }
+
+    fn close_keeping(&mut self, is_whole: bool) -> Option<Box<dyn Sampler>> {
+        let withdraw_at = self.withdraw_at;
         let copy = |round: &Round| Round { has_news: false, devices: round.devices.clone(), ..*round };
         let earlier = self.remains.take();
         let remains = earlier.or_else(|| self.state.round().filter(|_| is_whole && withdraw_at.is_some()).map(copy));

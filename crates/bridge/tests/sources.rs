@@ -17,6 +17,8 @@ use test_support::{Bpffs, WAIT, eventually};
 /// On every device of the first source, and of the second.
 const FIRST: u32 = 4_000_001;
 const SECOND: u32 = 4_000_002;
+/// On those that take the place of the second's.
+const THIRD: u32 = 4_000_003;
 
 /// Tried again soon, and given up soon.
 const SHORT: Limits = Limits {
@@ -175,6 +177,128 @@ fn a_source_that_is_gone_is_waited_for_while_the_others_go_on() {
         wait_for_places(&reader, &[(FIRST, 0), (FIRST, 1), (SECOND, 2)]);
         running.stop().1.unwrap();
     }
+}
+
+/// After the first change it would be tried again so late that a test would end.
+const SLOW: Limits = Limits { first_retry: Duration::from_millis(100), longest_retry: WAIT, ..SHORT };
+
+/// A source that has been open for long enough has `devices` devices from now on, of that tag and with that process.
+fn exchange(script: &Script, devices: usize, tag: &'static str, pid: u32) {
+    thread::sleep(6 * SLOW.first_retry);
+    let before = script.opened();
+    // What is open says so; what is opened then answers.
+    script.change(|state| {
+        (state.tag, state.processes) = (tag, vec![(pid, 1 << 20)]);
+        state.moods = vec![Mood::SourceGone; devices.max(state.moods.len())];
+        state.devices_when_opened = Some(devices);
+    });
+    eventually("it is opened anew", || (script.opened() > before).then_some(()));
+}
+
+#[test]
+fn a_source_whose_devices_are_others_is_opened_anew_at_once_and_those_that_stay_stand() {
+    for is_alone in [false, true] {
+        let (first, second) = scripts();
+        second.change(|state| state.is_reopened_at_once = true);
+        let sources = [("a", &first), ("b", &second)];
+        let sources = if is_alone { &sources[1..] } else { &sources };
+        let running = Setup { limits: SLOW, ..Setup::default() }.start_all(sources);
+        let reader = running.reader();
+        let base = if is_alone { 0 } else { 2 };
+        eventually("its device", || seen(&reader).devices.contains(&base).then_some(()));
+        let (stop, is_stopped) = (std::sync::atomic::AtomicBool::new(false), std::sync::atomic::Ordering::Relaxed);
+        thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut looks = 0_u64;
+                while !stop.load(is_stopped) {
+                    // Else this machine has no time for the bridge.
+                    let is_fresh = boottime_now_ns().unwrap() < stamp(&reader) + 300_000_000;
+                    let now = seen(&reader).devices;
+                    assert!(!is_fresh || (now.contains(&base) && (is_alone || now.contains(&0))), "{now:?}");
+                    looks += u64::from(is_fresh);
+                }
+                looks
+            });
+            // One comes, and goes again.
+            for devices in [2, 1] {
+                exchange(&second, devices, "B", SECOND);
+                let expected: Vec<_> = (0..base + devices as u32).collect();
+                eventually("the devices that it has now", || (looks.is_finished() || seen(&reader).devices == expected).then_some(()));
+            }
+            stop.store(true, is_stopped);
+            assert!(looks.join().unwrap() > 100);
+        });
+        running.stop().1.unwrap();
+    }
+}
+
+#[test]
+fn what_stands_of_a_device_goes_before_another_has_its_index() {
+    let (first, second) = scripts();
+    second.change(|state| state.is_reopened_at_once = true);
+    let running = Setup { limits: SLOW, ..Setup::default() }.start_all(&[("a", &first), ("b", &second)]);
+    let reader = running.reader();
+    wait_for(&reader, &[0, 1, 2], &[FIRST, SECOND]);
+    thread::scope(|scope| {
+        let exchanged = scope.spawn(|| exchange(&second, 1, "C", THIRD));
+        // Between two looks at the same description, each process is on a device of its own.
+        let begun = Instant::now();
+        while !exchanged.is_finished() || ids(&reader)[2] != "C-0" || !placed(&reader).contains(&(THIRD, 2)) {
+            assert!(begun.elapsed() < WAIT, "{:?} {:?}", ids(&reader), placed(&reader));
+            let before = reader.state().unwrap();
+            let places = placed(&reader);
+            if before != reader.state().unwrap() {
+                continue;
+            }
+            for (pid, device) in places.into_iter().filter(|(_, device)| *device == 2) {
+                let id = before.device(device).map(|device| device.uuid().into_owned()).unwrap_or_default();
+                assert!(id.starts_with(if pid == SECOND { "B" } else { "C" }), "{pid} on {device}, which is {id:?}");
+            }
+        }
+    });
+    running.stop().1.unwrap();
+}
+
+#[test]
+fn a_source_whose_devices_change_all_the_time_is_opened_ever_less_often() {
+    let (first, second) = scripts();
+    second.change(|state| {
+        state.is_reopened_at_once = true;
+        state.moods.fill(Mood::AnswersOnce);
+    });
+    let limits = Limits { most_failures: 1_000, longest_retry: Duration::from_secs(30), ..SLOW };
+    let running = Setup { limits, ..Setup::default() }.start_all(&[("a", &first), ("b", &second)]);
+    let reader = running.reader();
+    wait_for(&reader, &[0, 1], &[FIRST]);
+    let begun = Instant::now();
+    eventually("some openings", || (second.opened() >= 4).then_some(()));
+    // 100, 200 and 400 ms, each up to a fifth shorter.
+    assert!(begun.elapsed() > Duration::from_millis(400), "{:?}", begun.elapsed());
+    check_undisturbed(&reader, &[0, 1], || ());
+    running.stop().1.unwrap();
+}
+
+#[test]
+fn a_source_that_has_nothing_left_is_gone() {
+    let (first, second) = scripts();
+    second.change(|state| state.is_reopened_at_once = true);
+    let running = Setup { limits: SLOW, ..Setup::default() }.start_all(&[("a", &first), ("b", &second)]);
+    let reader = running.reader();
+    wait_for(&reader, &[0, 1, 2], &[FIRST, SECOND]);
+    thread::sleep(6 * SLOW.first_retry);
+    second.change(|state| {
+        state.missing = Some("the last card went");
+        state.moods.fill(Mood::SourceGone);
+    });
+    let began = Instant::now();
+    wait_for(&reader, &[0, 1], &[FIRST]);
+    assert!(began.elapsed() < Duration::from_millis(400), "before its hold is over: {:?}", began.elapsed());
+    second.change(|state| {
+        state.missing = None;
+        state.moods.fill(Mood::Answers);
+    });
+    wait_for(&reader, &[0, 1, 2], &[FIRST, SECOND]);
+    running.stop().1.unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::{
     BridgeError, SamplerError,
     describe::{self, Listed},
     error::chain,
-    feed::Feed,
+    feed::{self, Feed},
     outlet::SourceKind,
     plan::Phase,
     sampler::Opened,
@@ -17,6 +17,9 @@ use crate::{
 
 impl Life {
     pub(super) fn opened(&mut self, index: usize, opened: Opened) {
+        if self.feeds[index].stands() && self.feeds[index].has_exchanged(&opened) {
+            self.take_back(index);
+        }
         self.feeds[index].has_opened(opened);
         self.gather.join(index);
         if !self.feeds[index].is_fallback {
@@ -31,6 +34,16 @@ impl Life {
         }
         self.list(&moved);
         self.say_who_has_no_room(&moved);
+    }
+
+    /// What stands of a source that was open before is another device's: nobody is to take one for another.
+    fn take_back(&mut self, index: usize) {
+        if self.others_stand(index) {
+            self.feeds[index].forget();
+            self.retract(index);
+        } else {
+            self.withdraw(Phase::Starting, "the source is open");
+        }
     }
 
     /// A device was found to be this one: the state names it, and its records stand.
@@ -200,6 +213,10 @@ impl Life {
 
     /// The driver is gone: what its source published is not true any more.
     pub(super) fn source_gone(&mut self, index: usize, what: &str) -> Result<(), BridgeError> {
+        if self.feeds[index].is_reopened_at_once(&self.limits, Instant::now()) {
+            self.reopen(index, what);
+            return Ok(());
+        }
         let stood = self.feeds[index].stands();
         let sampler = self.feeds[index].close();
         self.gather.leave(index);
@@ -219,6 +236,15 @@ impl Life {
         }
         self.list(&[]);
         self.failed(index, OpenError::Failed(what.to_owned()))
+    }
+
+    /// A source has other devices than it had, which is no fault of anybody's.
+    fn reopen(&mut self, index: usize, what: &str) {
+        let sampler = self.feeds[index].reopen();
+        self.gather.leave(index);
+        // Its successor does not wait for its end.
+        feed::end(sampler, true);
+        log::info!("{} is opened anew: {what}", self.feeds[index].name());
     }
 
     /// A sampler that died takes no device with it: its last round stands for its hold.

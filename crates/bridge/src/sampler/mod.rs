@@ -36,6 +36,13 @@ pub trait Launch: fmt::Debug + Send {
     fn missing(&mut self) -> Option<String> {
         None
     }
+
+    /// Whether the source says that it is gone when its set of devices is another, rather than for a fault, and an attempt to open it disturbs no
+    /// driver. Then it is opened anew at once, and what it said last stands meanwhile; unless that happened a moment ago, or something is
+    /// [missing](Self::missing).
+    fn is_reopened_at_once(&self) -> bool {
+        false
+    }
 }
 
 /// A running sampler. Dropping it ends it.

@@ -45,6 +45,8 @@ pub struct Script(Arc<(Mutex<State>, Condvar)>);
 #[derive(Debug)]
 pub struct State {
     pub moods: Vec<Mood>,
+    /// So many devices answer once the source is opened anew, whatever it does until then.
+    pub devices_when_opened: Option<usize>,
     /// What its devices' ids begin with.
     pub tag: &'static str,
     pub driver_version: Option<&'static str>,
@@ -54,6 +56,8 @@ pub struct State {
     pub is_broken: bool,
     /// What is missing, to be seen without starting a sampler.
     pub missing: Option<&'static str>,
+    /// It says that it is gone when its devices are others.
+    pub is_reopened_at_once: bool,
     /// So many samplers are still to die.
     pub deaths: usize,
     /// PIDs and the memory that they hold, on every device.
@@ -69,11 +73,13 @@ impl Script {
     pub fn new(devices: usize) -> Self {
         let state = State {
             moods: vec![Mood::Answers; devices],
+            devices_when_opened: None,
             tag: "GPU",
             driver_version: None,
             closed: None,
             is_broken: false,
             missing: None,
+            is_reopened_at_once: false,
             deaths: 0,
             processes: vec![(4_000_001, 1 << 20)],
             opened: 0,
@@ -130,6 +136,10 @@ impl Launch for ScriptedLauncher {
     fn missing(&mut self) -> Option<String> {
         self.script.lock().missing.map(str::to_owned)
     }
+
+    fn is_reopened_at_once(&self) -> bool {
+        self.script.lock().is_reopened_at_once
+    }
 }
 
 #[derive(Debug)]
@@ -173,8 +183,12 @@ impl TelemetrySource for ScriptedSource {
             return Err(if state.is_broken { OpenError::Failed(why.to_owned()) } else { OpenError::NotAvailable(why.to_owned()) });
         }
         state.opened += 1;
-        state.open_devices += state.moods.len();
-        let devices = (0..state.moods.len()).map(|index| -> Box<dyn Device> {
+        let count = state.devices_when_opened.take().map_or(state.moods.len(), |count| {
+            state.moods[..count].fill(Mood::Answers);
+            count
+        });
+        state.open_devices += count;
+        let devices = (0..count).map(|index| -> Box<dyn Device> {
             let identity = Identity { index: index as u32, uuid: format!("{}-{index}", state.tag), ..Identity::default() };
             Box::new(ScriptedDevice { identity, script: self.0.clone(), asked: 0, sample: ProcessUtilization::default() })
         });

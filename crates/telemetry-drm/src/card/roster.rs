@@ -6,8 +6,8 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -31,7 +31,8 @@ pub(crate) struct Roster {
     drm: PathBuf,
     cards: Vec<Found>,
     next_look_ns: AtomicU64,
-    has_changed: AtomicBool,
+    /// What came and went, once something has.
+    change: OnceLock<String>,
     listing: Mutex<Listing>,
 }
 
@@ -48,14 +49,10 @@ impl Roster {
         // Taken before anybody asks; a change since the cards were found shows at the first look all the same.
         let fingerprint = listing.look(drm).ok();
         listing.fingerprint = fingerprint;
-        let is_same = find::find(drm).is_ok_and(|found| found == cards);
-        Self {
-            drm: drm.to_owned(),
-            cards,
-            next_look_ns: AtomicU64::new(0),
-            has_changed: AtomicBool::new(!is_same),
-            listing: Mutex::new(listing),
-        }
+        let roster =
+            Self { drm: drm.to_owned(), cards, next_look_ns: AtomicU64::new(0), change: OnceLock::new(), listing: Mutex::new(listing) };
+        roster.compare();
+        roster
     }
 
     /// # Errors
@@ -67,10 +64,17 @@ impl Roster {
         {
             self.look();
         }
-        if self.has_changed.load(Ordering::Relaxed) {
-            return Err(DeviceError::SourceGone(format!("the cards in {} changed", self.drm.display())));
+        match self.change.get() {
+            Some(change) => Err(DeviceError::SourceGone(change.clone())),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    fn compare(&self) {
+        let found = find::find(&self.drm).unwrap_or_default();
+        if found != self.cards {
+            self.change.get_or_init(|| describe(&self.drm, &self.cards, &found));
+        }
     }
 
     fn look(&self) {
@@ -89,11 +93,17 @@ impl Roster {
         // The directory itself may be another one: it goes with DRM's own module, and one that is kept open stays empty.
         listing.directory = None;
         // A card of somebody else's came or went, or one of ours did.
-        let found = find::find(&self.drm).unwrap_or_default();
-        if found != self.cards {
-            self.has_changed.store(true, Ordering::Relaxed);
-        }
+        self.compare();
     }
+}
+
+fn describe(drm: &Path, before: &[Found], now: &[Found]) -> String {
+    let among = |cards: &[Found], others: &[Found], verb: &str| {
+        let changed: Vec<_> = cards.iter().filter(|card| !others.contains(card)).collect();
+        changed.iter().map(|card| format!("{} of {} {verb}", card.pci, card.driver)).collect::<Vec<_>>()
+    };
+    let changes = [among(before, now, "went"), among(now, before, "came")].concat();
+    format!("the cards in {} changed: {}", drm.display(), changes.join(", "))
 }
 
 impl Listing {

@@ -11,14 +11,14 @@ use telemetry::DeviceError;
 use crate::machine::Machine;
 
 impl Machine {
-    /// Ticks until an error, which says that the cards changed.
+    /// Ticks until an error, which says how the cards changed.
     #[track_caller]
-    fn run_until_error(&mut self, within_ms: u64) {
+    fn run_until_error(&mut self, within_ms: u64, change: &str) {
         for _ in 0..within_ms / 100 {
             match self.try_tick(100) {
                 Ok(()) => {}
                 Err(DeviceError::SourceGone(text)) => {
-                    assert!(text.ends_with("sys/class/drm changed"), "{text}");
+                    assert!(text.ends_with(&format!("sys/class/drm changed: {change}")), "{text}");
                     return;
                 }
                 Err(lost) => panic!("{lost}"),
@@ -35,7 +35,7 @@ fn a_card_that_comes_is_noticed_within_five_seconds() {
     let mut machine = Machine::open(&tree);
     machine.run(6_000);
     tree.add(1, &B580);
-    machine.run_until_error(5_100);
+    machine.run_until_error(5_100, &format!("{} of xe came", B580.pci));
     assert_eq!(Machine::open(&tree).lanes.len(), 2);
 }
 
@@ -47,7 +47,7 @@ fn a_card_that_goes_is_noticed_within_five_seconds() {
     let mut machine = Machine::open(&tree);
     machine.run(6_000);
     gone.unplug();
-    machine.run_until_error(5_100);
+    machine.run_until_error(5_100, &format!("{} of xe went", B580.pci));
     assert_eq!(Machine::open(&tree).lanes.len(), 1);
 }
 
@@ -60,7 +60,7 @@ fn a_card_that_was_replaced_is_noticed() {
     machine.run(6_000);
     before.unplug();
     tree.add_at(0, "0000:0a:00.0", &RX580);
-    machine.run_until_error(5_100);
+    machine.run_until_error(5_100, &format!("{} of amdgpu went, 0000:0a:00.0 of amdgpu came", RX580.pci));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_same_card_under_another_driver_is_noticed() {
     machine.run(6_000);
     before.unplug();
     tree.add_at(0, "0000:08:00.0", &A380_XE);
-    machine.run_until_error(5_100);
+    machine.run_until_error(5_100, "0000:08:00.0 of amdgpu went, 0000:08:00.0 of xe came");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_change_between_finding_and_asking_is_noticed() {
     tree.add(0, &RX580);
     let mut machine = Machine::open(&tree);
     tree.add(1, &B580);
-    machine.run_until_error(5_100);
+    machine.run_until_error(5_100, &format!("{} of xe came", B580.pci));
 }
 
 /// As when the driver is reloaded, and DRM's own module with it: what was a directory of cards stays an empty one for who has it open.
@@ -112,5 +112,5 @@ fn a_card_that_comes_after_drm_itself_went_and_came_back_is_noticed() {
     }
     machine.run(10_000);
     tree.add(1, &B580);
-    machine.run_until_error(5_100);
+    machine.run_until_error(5_100, &format!("{} of xe came", B580.pci));
 }
