@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 use std::thread;
 
 use e2e::{Bpffs, Bridge, Sim, binary, eventually};
+use gpu_types::GpuMeta;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use nvml_sim::scenario::{Code, Device, Process, Scenario};
@@ -256,6 +257,27 @@ fn starts() -> Vec<String> {
     vec![no_bpffs, second, foreign, consumer]
 }
 
+fn replaced() -> Vec<String> {
+    let pins = Bpffs::mount();
+    let dir = pins.path().join("gpu");
+    let start = || {
+        let bridge = Bridge::at(&dir).args(["--mode=mock", "--poll-interval=100ms"]).start();
+        let is_its = |meta: &GpuMeta| meta.helper_pid == bridge.pid();
+        eventually("a round", || map_reader::Reader::open(&dir).meta().ok().filter(is_its));
+        bridge
+    };
+    let mut first = start();
+    // Else it might take the directory first.
+    first.signal(Signal::SIGSTOP);
+    fs::rename(&dir, pins.path().join("moved")).unwrap();
+    let second = start();
+    first.signal(Signal::SIGCONT);
+    let held = first.wait_for_log("another bridge publishes there");
+    drop(second);
+    first.wait_for_log("taken again");
+    vec![held]
+}
+
 fn screens() -> Vec<String> {
     let pins = Bpffs::mount();
     let mut watch = Command::new(binary("bridge-dump"));
@@ -289,7 +311,7 @@ fn collect_sources(folder: &Path, code: &mut String) {
 
 #[test]
 fn every_quote_on_the_page_is_what_is_said_in_that_situation() {
-    let situations: [fn() -> Vec<String>; 7] = [zeros, processes, stale, permissions, mock_data, starts, screens];
+    let situations: [fn() -> Vec<String>; 8] = [zeros, processes, stale, permissions, mock_data, starts, replaced, screens];
     let said: Vec<String> = situations.map(thread::spawn).into_iter().flat_map(|situation| situation.join().unwrap()).collect();
     let quotes = quotes();
     assert!(quotes.len() > 30 && ELSEWHERE.iter().all(|quote| quotes.contains(quote)), "{quotes:?}");
