@@ -3,7 +3,9 @@
 use std::io;
 
 use bridge::{BridgeError, SamplerError};
+use bridge_dump::DumpError;
 use log::SetLoggerError;
+pub use map_reader::chain;
 use thiserror::Error;
 
 use crate::usage::UsageError;
@@ -17,6 +19,9 @@ pub enum Error {
     /// What was asked for could not be printed.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
+    /// What was asked for could not be printed for another reason.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
     /// The log was started before.
     #[error("cannot start the log")]
     Log(#[from] SetLoggerError),
@@ -44,13 +49,7 @@ impl Error {
     pub const fn exit_status(&self) -> i32 {
         match self {
             Self::Usage(_) => 2,
-            Self::Output(_) | Self::Log(_) | Self::Signals(_) | Self::Clock(_) | Self::Bridge { .. } | Self::Relay(_) => 1,
+            Self::Output(_) | Self::Dump(_) | Self::Log(_) | Self::Signals(_) | Self::Clock(_) | Self::Bridge { .. } | Self::Relay(_) => 1,
         }
     }
-}
-
-/// An error and its causes in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }

@@ -13,8 +13,6 @@ use map_reader::{BridgeState, DevicePhase, Error as MapError, Freshness, Map, Ph
 use self::process::Process;
 use crate::chain;
 
-/// Of another version, not even the time of the last update need mean the same.
-const SCHEMA_VERSION: u32 = 1;
 /// The loop goes round once a second at least; this leaves room for a machine under load.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
@@ -70,9 +68,8 @@ impl fmt::Display for Verdict {
 /// When this process may not read the clock.
 pub(crate) fn look(pin_dir: &Path, max_age: Option<Duration>) -> io::Result<Verdict> {
     let reader = Reader::open(pin_dir);
-    let contract = [Map::Meta, Map::Device, Map::PerPid, Map::PerPidPerDevice];
     // One that somebody should look at before one that is just not there.
-    if let Some(error) = contract.into_iter().filter_map(|map| reader.status(map).err()).min_by_key(MapError::is_absent) {
+    if let Some(error) = Map::CONTRACT.into_iter().filter_map(|map| reader.status(map).err()).min_by_key(MapError::is_absent) {
         return Ok(Verdict::of_error(&error));
     }
     let meta = match reader.meta() {
@@ -85,7 +82,6 @@ pub(crate) fn look(pin_dir: &Path, max_age: Option<Duration>) -> io::Result<Verd
     // After the maps: a stamp must not be later.
     let now_boottime_ns = boottime_now_ns()?;
     let facts = Facts {
-        schema_version: meta.schema_version,
         devices: meta.n_devices,
         helper_pid: meta.helper_pid,
         freshness: Freshness::of(&meta, now_boottime_ns, max_age),
@@ -98,7 +94,6 @@ pub(crate) fn look(pin_dir: &Path, max_age: Option<Duration>) -> io::Result<Verd
 /// What the maps say.
 #[derive(Clone, Debug)]
 struct Facts {
-    schema_version: u32,
     devices: u32,
     helper_pid: u32,
     freshness: Freshness,
@@ -137,10 +132,6 @@ impl State {
 impl Facts {
     /// `look_at` looks at the process of that PID that was there at that time (`CLOCK_BOOTTIME`).
     fn judge(&self, look_at: impl FnOnce(u32, u64) -> Process) -> Verdict {
-        if self.freshness != Freshness::NeverPublished && self.schema_version != SCHEMA_VERSION {
-            let text = format!("gpu_meta is of schema version {}, this program knows {SCHEMA_VERSION}", self.schema_version);
-            return Verdict { health: Health::Unreadable, text };
-        }
         let age = self.age();
         // What another bridge left there says nothing about the one that publishes now.
         let state = self.state.as_ref().filter(|state| state.helper_pid == self.helper_pid || !self.freshness.is_fresh());
@@ -168,6 +159,8 @@ impl Facts {
             Freshness::Stale { age } => {
                 format!("the newest round is {} ms old, more than {} ms", age.as_millis(), self.max_age.as_millis())
             }
+            // No reading of the map gives another.
+            _ => "how old the newest round is cannot be told".to_owned(),
         }
     }
 

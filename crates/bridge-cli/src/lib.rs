@@ -2,7 +2,6 @@
 
 pub mod args;
 mod daemon;
-pub mod duration;
 mod error;
 pub mod exit;
 mod health;
@@ -23,10 +22,13 @@ use std::{
     io::{self, ErrorKind, Write},
 };
 
+pub use bridge_dump::duration;
 pub use error::{Error, chain};
 pub use interval::{IntervalError, MaxAge, PollInterval};
 pub use pin_access::{PinGroup, PinMode};
 pub use usage::UsageError;
+
+use bridge_dump::DumpError;
 
 use crate::args::{Args, Request};
 
@@ -67,6 +69,10 @@ fn health(args: &Args) -> Result<i32, Error> {
 fn dump(args: &Args) -> Result<i32, Error> {
     let request = bridge_dump::Request { output: args.output.into(), ..Default::default() };
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
-    let outcome = bridge_dump::dump_as(&args.pin_dir, &request, &mut out, &mut err).map_err(Error::Output)?;
+    let dumped = bridge_dump::dump_as(&args.pin_dir, &request, &mut out, &mut err);
+    let outcome = dumped.map_err(|error| match error {
+        DumpError::Output(error) => Error::Output(error),
+        error => Error::Dump(error),
+    })?;
     Ok(outcome.exit_status().into())
 }

@@ -31,9 +31,13 @@ impl Maps {
 
     /// A round of this age.
     fn publish(&mut self, age_ns: u64) {
+        self.publish_as(1, age_ns);
+    }
+
+    fn publish_as(&mut self, schema_version: u32, age_ns: u64) {
         let now = boottime_now_ns().unwrap();
         let meta = GpuMeta {
-            schema_version: 1,
+            schema_version,
             n_devices: 2,
             helper_pid: process::id(),
             last_update_boottime_ns: now - age_ns,
@@ -123,6 +127,19 @@ fn maps_that_are_missing_are_told_from_maps_that_are_wrong() {
     maps.check(&[], 4, "no maps: gpu_per_pid is not pinned");
     fs::create_dir(maps.pins.pin("gpu_per_pid")).unwrap();
     maps.check(&[], 1, "unknown: ");
+}
+
+#[test]
+fn rounds_of_another_schema_are_not_judged() {
+    let mut maps = Maps::new();
+    maps.publish_as(2, 0);
+    let line = maps.check(&["--health-max-age=1h"], 1, "unknown: ");
+    assert_eq!(
+        line.trim_end(),
+        "unknown: cannot interpret gpu_meta: its version is 2, this program knows 1 (use one that came with the bridge)"
+    );
+    maps.publish_as(1, 0);
+    maps.check(&["--health-max-age=1h"], 0, "publishing: ");
 }
 
 #[test]

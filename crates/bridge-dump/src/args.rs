@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bridge_dump::{Map, Output, Request, Selection};
+use bridge_dump::{Map, Output, Request, Selection, duration};
 use clap::Parser;
 
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "watch")]
     pub(crate) follow: bool,
 
-    /// A live screen, refreshed every second or as given (500ms, 2s, 1m)
+    /// A live screen, refreshed every second or as given (500ms, 2s, 1m30s)
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "1s", value_parser = interval)]
     pub(crate) watch: Option<Duration>,
 
@@ -55,26 +55,18 @@ impl Args {
 }
 
 fn map(name: &str) -> Result<Map, String> {
-    let contract = &Map::ALL[..4];
-    contract.iter().copied().find(|map| map.name() == name).ok_or_else(|| {
+    let contract = Map::CONTRACT;
+    contract.into_iter().find(|map| map.name() == name).ok_or_else(|| {
         let names: Vec<_> = contract.iter().map(|map| map.name()).collect();
         format!("no such map, there are {}", names.join(", "))
     })
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let wrong = || "an interval is a number and a unit, as in 500ms, 2s or 1m".to_owned();
-    let unit_at = text.find(|character: char| !character.is_ascii_digit() && character != '.').ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(unit_at);
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = match unit {
-        "ms" => number / 1e3,
-        "s" => number,
-        "m" => number * 60.0,
-        _ => return Err(wrong()),
-    };
-    let interval = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-    if (SHORTEST..=LONGEST).contains(&interval) { Ok(interval) } else { Err("an interval is between 50ms and 60m".to_owned()) }
+    let nanoseconds = duration::parse(text).map_err(|error| format!("{error}; an interval is a duration, as in 500ms, 2s or 1m30s"))?;
+    // None that is negative is long enough.
+    let interval = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
+    if (SHORTEST..=LONGEST).contains(&interval) { Ok(interval) } else { Err("an interval is between 50ms and 1h".to_owned()) }
 }
 
 #[cfg(test)]
@@ -97,7 +89,8 @@ mod tests {
         check(&["--watch"], Request::default(), Some(1000));
         check(&["--watch=250ms"], Request::default(), Some(250));
         check(&["--watch=1.5s"], Request::default(), Some(1500));
-        check(&["--watch=2m"], Request::default(), Some(120_000));
+        check(&["--watch=1m30s"], Request::default(), Some(90_000));
+        check(&["--watch=1h"], Request::default(), Some(3_600_000));
     }
 
     #[test]
@@ -108,6 +101,8 @@ mod tests {
             "--watch=0s",
             "--watch=1ms",
             "--watch=2h",
+            "--watch=-1s",
+            "--watch=9999999h",
             "--watch=s",
             "--watch=1.2.3s",
             "--pid=-1",

@@ -1,6 +1,5 @@
 //! One look at the maps: what is wanted of them, and when it was.
 
-use std::io;
 use std::time::Duration;
 
 use gpu_types::GpuMeta;
@@ -8,7 +7,7 @@ use map_reader::{
     BridgeState, DevicePhase, DeviceState, Error, Freshness, Metric, Reader, Snapshot, boottime_now_ns, default_max_age, sample_age,
 };
 
-use crate::{Selection, decode};
+use crate::{DumpError, Selection, decode};
 
 /// What the maps held at one moment.
 #[derive(Debug, Clone)]
@@ -28,9 +27,9 @@ impl Capture {
     ///
     /// # Errors
     /// The clock cannot be read. A map that cannot be read is an error in the snapshot.
-    pub fn take(reader: &Reader, selection: &Selection) -> io::Result<Self> {
+    pub fn take(reader: &Reader, selection: &Selection) -> Result<Self, DumpError> {
         let mut snapshot = reader.snapshot();
-        let boottime_ns = boottime_now_ns()?;
+        let boottime_ns = boottime_now_ns().map_err(DumpError::Clock)?;
         let meta = snapshot.meta.as_ref().ok().copied();
         selection.apply(&mut snapshot);
         Ok(Self { snapshot, boottime_ns, meta, wanted: selection.devices.clone() })

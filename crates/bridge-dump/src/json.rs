@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use gpu_types::keys::PidDeviceKey;
 use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated};
-use map_reader::{BridgeState, Consistency, DevicePhase, Error, Freshness, Metric, Phase, Source};
+use map_reader::{BridgeState, Consistency, DevicePhase, Error, Freshness, Metric, Phase, Source, chain};
 use serde::Serialize;
 
-use crate::{Capture, chain, decode};
+use crate::{Capture, decode};
 
 /// The version of the document's form: a member that changes its meaning or goes makes it a new one.
 const FORMAT: u32 = 1;
@@ -65,10 +65,10 @@ impl<'a> Document<'a> {
             boottime_ns: capture.boottime_ns,
             consistency: match snapshot.consistency {
                 Consistency::Verified => "verified",
-                Consistency::Unverified => "unverified",
                 Consistency::Unsettled => "unsettled",
+                _ => "unverified",
             },
-            freshness: capture.freshness().map(FreshnessRecord::new),
+            freshness: capture.freshness().and_then(FreshnessRecord::new),
             bridge: capture.state().map(Bridge::new),
             meta: section(&snapshot.meta, Meta::new),
             devices: section(&snapshot.devices, |entries| entries.iter().map(|entry| Device::new(capture, entry)).collect()),
@@ -102,13 +102,15 @@ struct FreshnessRecord {
 }
 
 impl FreshnessRecord {
-    fn new(freshness: Freshness) -> Self {
+    /// None where it cannot be told.
+    fn new(freshness: Freshness) -> Option<Self> {
         let (state, age) = match freshness {
             Freshness::NeverPublished => ("never_published", None),
             Freshness::Fresh { age } => ("fresh", Some(age)),
             Freshness::Stale { age } => ("stale", Some(age)),
+            _ => return None,
         };
-        Self { state, age_ns: age.map(nanoseconds) }
+        Some(Self { state, age_ns: age.map(nanoseconds) })
     }
 }
 

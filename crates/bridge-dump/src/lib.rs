@@ -12,18 +12,20 @@
 //! let request = Request { output: Output::Json, ..Request::default() };
 //! let outcome = bridge_dump::dump_as(Path::new("/sys/fs/bpf"), &request, &mut io::stdout().lock(), &mut io::stderr().lock())?;
 //! # let _ = outcome;
-//! # Ok::<(), io::Error>(())
+//! # Ok::<(), bridge_dump::DumpError>(())
 //! ```
 
 mod capture;
+pub mod cells;
 pub mod decode;
+pub mod duration;
+mod error;
 mod json;
 mod select;
 mod table;
 mod text;
 pub mod units;
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -31,9 +33,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 pub use map_reader::Map;
-use map_reader::{Error, Reader, Source};
+use map_reader::{Reader, Source, chain};
 
 pub use capture::Capture;
+pub use error::DumpError;
 pub use select::Selection;
 
 /// How long [`follow`] waits before it asks again whether to go on.
@@ -41,6 +44,7 @@ const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a dump ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 #[must_use]
 pub enum Outcome {
     /// All maps that were wanted were printed.
@@ -64,6 +68,7 @@ impl Outcome {
 
 /// The form of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Output {
     /// One section a map, every field as it is; the form that never changes.
     #[default]
@@ -76,7 +81,7 @@ pub enum Output {
 
 impl Output {
     /// All forms.
-    pub const ALL: [Self; 3] = [Self::Text, Self::Json, Self::Table];
+    pub const ALL: &[Self] = &[Self::Text, Self::Json, Self::Table];
 
     /// Its name on a command line.
     #[must_use]
@@ -99,7 +104,7 @@ impl FromStr for Output {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|output| output.name() == word);
+        let known = Self::ALL.iter().copied().find(|output| output.name() == word);
         known.ok_or_else(|| format!("not a form of output: {word:?} (text, json or table)"))
     }
 }
@@ -119,8 +124,8 @@ pub struct Request {
 /// lost.
 ///
 /// # Errors
-/// `out` cannot be written, other than because its reader is gone.
-pub fn dump(pin_dir: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Outcome> {
+/// `out` cannot be written, other than because its reader is gone, or the clock cannot be read.
+pub fn dump(pin_dir: &Path, out: &mut dyn Write, err: &mut dyn Write) -> Result<Outcome, DumpError> {
     dump_as(pin_dir, &Request::default(), out, err)
 }
 
@@ -128,7 +133,7 @@ pub fn dump(pin_dir: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
 ///
 /// # Errors
 /// `out` cannot be written, other than because its reader is gone, or the clock cannot be read.
-pub fn dump_as(pin_dir: &Path, request: &Request, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Outcome> {
+pub fn dump_as(pin_dir: &Path, request: &Request, out: &mut dyn Write, err: &mut dyn Write) -> Result<Outcome, DumpError> {
     let capture = Capture::take(&Reader::open(pin_dir), &request.selection)?;
     say(&notes(&capture), err);
     print(&capture, pin_dir, request.output, json::Form::Indented, out)
@@ -147,7 +152,7 @@ pub fn follow(
     out: &mut dyn Write,
     err: &mut dyn Write,
     mut go_on: impl FnMut() -> bool,
-) -> io::Result<Outcome> {
+) -> Result<Outcome, DumpError> {
     let mut reader = Reader::open(pin_dir);
     let (mut seen, mut said) = (None, Vec::new());
     let mut outcome = Outcome::Complete;
@@ -182,7 +187,7 @@ pub fn follow(
 }
 
 /// Writes `capture`; nothing of it is left unwritten on return.
-fn print(capture: &Capture, pin_dir: &Path, output: Output, form: json::Form, out: &mut dyn Write) -> io::Result<Outcome> {
+fn print(capture: &Capture, pin_dir: &Path, output: Output, form: json::Form, out: &mut dyn Write) -> Result<Outcome, DumpError> {
     let mut out = BufWriter::with_capacity(64 * 1024, out);
     let written = match output {
         Output::Text => text::write(&capture.snapshot, &mut out),
@@ -199,7 +204,7 @@ fn print(capture: &Capture, pin_dir: &Path, output: Output, form: json::Form, ou
         }
         Err(error) => {
             drop(out.into_parts());
-            Err(error)
+            Err(DumpError::Output(error))
         }
     }
 }
@@ -227,16 +232,4 @@ fn notes(capture: &Capture) -> Vec<String> {
     };
     let failures = capture.failures().map(|error| format!("{} is not printed: {}", error.map(), chain(error)));
     failures.chain(invented).collect()
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }

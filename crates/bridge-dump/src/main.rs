@@ -6,7 +6,9 @@ mod live;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use bridge_dump::DumpError;
 use clap::Parser;
+use map_reader::chain;
 
 use crate::args::Args;
 
@@ -16,7 +18,7 @@ fn main() -> ExitCode {
     if let Some(interval) = args.watch {
         return match live::run(&args.pin_dir, request.selection, interval) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error.to_string()),
+            Err(error) => fail(&chain(&error)),
         };
     }
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
@@ -29,7 +31,8 @@ fn main() -> ExitCode {
     drop(err);
     match dumped {
         Ok(outcome) => outcome.exit_status().into(),
-        Err(error) => fail(&format!("cannot write to standard output: {error}")),
+        Err(DumpError::Output(error)) => fail(&format!("cannot write to standard output: {error}")),
+        Err(error) => fail(&chain(&error)),
     }
 }
 

@@ -53,21 +53,18 @@ impl Selection {
 mod tests {
     use gpu_types::keys::PidDeviceKey;
     use gpu_types::{GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated};
-    use map_reader::Consistency;
 
     use super::*;
 
     fn snapshot() -> Snapshot {
         let process = |gpu_device_primary| GpuPidMetricsAggregated { gpu_device_primary, ..Default::default() };
         let keys = [(10, 0), (11, 1), (12, 0), (12, 1)].map(|(pid, device)| (PidDeviceKey::new(pid, device), GpuPidMetrics::default()));
-        Snapshot {
-            meta: Ok(GpuMeta::default()),
-            devices: Ok(vec![(0, GpuDeviceMetrics::default()), (1, GpuDeviceMetrics::default())]),
-            processes: Ok(vec![(10, process(0)), (11, process(1)), (12, process(0xFF))]),
-            process_devices: Ok(keys.to_vec()),
-            state: Err(Error::NeverWritten { map: "gpu_bridge_state" }),
-            consistency: Consistency::Unverified,
-        }
+        let mut snapshot = Snapshot::default();
+        snapshot.meta = Ok(GpuMeta::default());
+        snapshot.devices = Ok(vec![(0, GpuDeviceMetrics::default()), (1, GpuDeviceMetrics::default())]);
+        snapshot.processes = Ok(vec![(10, process(0)), (11, process(1)), (12, process(0xFF))]);
+        snapshot.process_devices = Ok(keys.to_vec());
+        snapshot
     }
 
     #[track_caller]
@@ -97,7 +94,8 @@ mod tests {
 
     #[test]
     fn without_the_map_by_device_a_process_is_on_its_primary_device() {
-        let unreadable = Snapshot { process_devices: Err(Error::NeverWritten { map: "gpu_per_pid_per_device" }), ..snapshot() };
+        let mut unreadable = snapshot();
+        unreadable.process_devices = Err(Error::NeverWritten { map: "gpu_per_pid_per_device" });
         let device = Selection { devices: vec![1], ..Default::default() };
         check(&device, unreadable, &[1], &[11], &[]);
     }

@@ -6,6 +6,7 @@ use gpu_types::keys::PidDeviceKey;
 use gpu_types::{GPU_DEVICE_PRIMARY_MULTI, GpuDeviceMetrics, GpuPidMetrics, GpuPidMetricsAggregated};
 use map_reader::{Freshness, Metric};
 
+use crate::cells::{or_dash, printable};
 use crate::{Capture, decode, units};
 
 pub(crate) fn write(capture: &Capture, out: &mut impl Write) -> io::Result<()> {
@@ -29,10 +30,10 @@ pub(crate) fn write(capture: &Capture, out: &mut impl Write) -> io::Result<()> {
 /// How the bridge is and how old its data, in one line.
 fn headline(capture: &Capture) -> String {
     let fresh = match capture.freshness() {
-        None => "freshness unknown".to_owned(),
         Some(Freshness::NeverPublished) => "nothing was published yet".to_owned(),
         Some(Freshness::Fresh { age }) => format!("fresh ({} old)", units::age(age)),
         Some(Freshness::Stale { age }) => format!("STALE ({} old)", units::age(age)),
+        _ => "freshness unknown".to_owned(),
     };
     let Some(state) = capture.state() else { return fresh };
     let mut parts = vec![fresh, state.phase().to_string(), format!("source {}", state.source())];
@@ -71,10 +72,6 @@ impl Grid {
         }
         Ok(())
     }
-}
-
-fn or_dash(cell: Option<String>) -> String {
-    cell.filter(|cell| !cell.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
 fn percent(value: u32) -> String {
@@ -178,9 +175,4 @@ fn process_device_grid(capture: &Capture, entries: &[(PidDeviceKey, GpuPidMetric
         left: &[],
         rows: entries.iter().map(row).collect(),
     }
-}
-
-/// Texts of a map that another program wrote, without what a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
 }

@@ -129,19 +129,19 @@ fn process_device(out: &mut impl Write, record: &GpuPidMetrics) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use gpu_types::keys::PidDeviceKey;
-    use map_reader::{Consistency, Error};
+    use map_reader::Error;
 
     use super::*;
 
-    fn empty() -> Snapshot {
-        Snapshot {
-            meta: Ok(GpuMeta::default()),
-            devices: Ok(Vec::new()),
-            processes: Ok(Vec::new()),
-            process_devices: Ok(Vec::new()),
-            state: Err(Error::NotAskedFor { map: "gpu_bridge_state" }),
-            consistency: Consistency::Unverified,
-        }
+    /// Maps without entries, and then as `change` makes it.
+    fn snapshot(change: impl FnOnce(&mut Snapshot)) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.meta = Ok(GpuMeta::default());
+        snapshot.devices = Ok(Vec::new());
+        snapshot.processes = Ok(Vec::new());
+        snapshot.process_devices = Ok(Vec::new());
+        change(&mut snapshot);
+        snapshot
     }
 
     #[track_caller]
@@ -204,16 +204,13 @@ mod tests {
             mig_instance: 6,
             ..Default::default()
         };
-        let snapshot = Snapshot {
-            meta: Ok(meta),
-            devices: Ok(vec![(0, device), (3, GpuDeviceMetrics { timestamp_ns: 9, ..Default::default() })]),
-            processes: Ok(vec![
-                (100_000, process),
-                (4_294_967_294, GpuPidMetricsAggregated { gpu_device_primary: 255, device_count: 2, ..process }),
-            ]),
-            process_devices: Ok(vec![(PidDeviceKey::new(100_001, 0), process_device)]),
-            ..empty()
-        };
+        let snapshot = snapshot(|snapshot| {
+            snapshot.meta = Ok(meta);
+            snapshot.devices = Ok(vec![(0, device), (3, GpuDeviceMetrics { timestamp_ns: 9, ..Default::default() })]);
+            let multiple = GpuPidMetricsAggregated { gpu_device_primary: 255, device_count: 2, ..process };
+            snapshot.processes = Ok(vec![(100_000, process), (4_294_967_294, multiple)]);
+            snapshot.process_devices = Ok(vec![(PidDeviceKey::new(100_001, 0), process_device)]);
+        });
         check(
             &snapshot,
             "\
@@ -245,7 +242,7 @@ GpuDevice:0 MigInstance:6 Pad:0}
     #[test]
     fn maps_without_entries_have_a_heading_and_a_blank_line() {
         check(
-            &empty(),
+            &snapshot(|_| {}),
             "\
 # gpu_meta
   {SchemaVersion:0 N_devices:0 LastUpdateBoottimeNs:0 HelperPid:0 Reserved:0 ClockOffsetNs:0}
@@ -262,11 +259,10 @@ GpuDevice:0 MigInstance:6 Pad:0}
 
     #[test]
     fn a_map_that_cannot_be_read_has_no_section() {
-        let snapshot = Snapshot {
-            meta: Err(Error::NotAskedFor { map: "gpu_meta" }),
-            processes: Err(Error::NotAskedFor { map: "gpu_per_pid" }),
-            ..empty()
-        };
+        let snapshot = snapshot(|snapshot| {
+            snapshot.meta = Err(Error::NotAskedFor { map: "gpu_meta" });
+            snapshot.processes = Err(Error::NotAskedFor { map: "gpu_per_pid" });
+        });
         check(&snapshot, "# gpu_device\n\n# gpu_per_pid_per_device\n\n");
     }
 
@@ -281,7 +277,10 @@ GpuDevice:0 MigInstance:6 Pad:0}
             clock_offset_ns: i64::MIN,
         };
         let process_device = GpuPidMetrics { gpu_device: u8::MAX, mig_instance: u8::MAX, _pad: u16::MAX, ..Default::default() };
-        let snapshot = Snapshot { meta: Ok(meta), process_devices: Ok(vec![(PidDeviceKey::from(u64::MAX), process_device)]), ..empty() };
+        let snapshot = snapshot(|snapshot| {
+            snapshot.meta = Ok(meta);
+            snapshot.process_devices = Ok(vec![(PidDeviceKey::from(u64::MAX), process_device)]);
+        });
         check(
             &snapshot,
             "\

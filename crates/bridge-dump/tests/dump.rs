@@ -167,8 +167,24 @@ fn invented_data_is_called_so_on_standard_error() {
     assert_eq!(run(program(pins.path())), (0, out.clone(), fallback.to_owned()));
 
     put(&maps.state, 0u32, GpuBridgeState { version: 9, ..Default::default() });
-    let unknown = "cannot tell whether this data is invented: cannot interpret gpu_bridge_state: its version is 9, this program knows 1\n";
+    let unknown = "cannot tell whether this data is invented: cannot interpret gpu_bridge_state: its version is 9, this program knows 1 (use one that came with the bridge)\n";
     assert_eq!(run(program(pins.path())), (0, out, unknown.to_owned()));
+}
+
+#[test]
+fn records_of_another_schema_are_not_printed_as_if_they_were_of_this_one() {
+    let (pins, maps) = PinDir::full();
+    publish(&maps);
+    let meta = GpuMeta { schema_version: 2, last_update_boottime_ns: 1, helper_pid: 7, ..Default::default() };
+    put(&maps.meta, 0u32, meta);
+    let (status, out, err) = run(program(pins.path()));
+    assert_eq!((status, out.as_str()), (1, ""));
+    let line = |map| {
+        format!(
+            "{map} is not printed: cannot interpret {map}: its version is 2, this program knows 1 (use one that came with the bridge)\n"
+        )
+    };
+    assert_eq!(err, ["gpu_meta", "gpu_device", "gpu_per_pid", "gpu_per_pid_per_device"].map(line).concat());
 }
 
 /// Fills the per-process maps, so that the output is larger than a pipe holds.
@@ -215,7 +231,7 @@ fn a_closed_standard_error_loses_the_notes_and_nothing_else() {
 fn garbage_in_every_map_is_printed() {
     let (pins, maps) = PinDir::full();
     let ones = [u8::MAX; 4096];
-    put(&maps.meta, 0u32, GpuMeta::from_bytes(&ones[..32]).unwrap());
+    put(&maps.meta, 0u32, GpuMeta { schema_version: 1, ..GpuMeta::from_bytes(&ones[..32]).unwrap() });
     for index in 0..16u32 {
         put(&maps.device, index, GpuDeviceMetrics::from_bytes(&ones[..128]).unwrap());
     }

@@ -455,8 +455,26 @@ fn data_that_must_not_be_believed_is_called_so() {
     screen.wait_for_text(" NO DATA");
     screen.wait_for_text("gpu_meta is not pinned in ");
     let meta = pins.create(&gpu_types::maps::META);
-    put(&meta, 0u32, GpuMeta { last_update_boottime_ns: boottime_now_ns().unwrap() + HOUR_NS, helper_pid: BRIDGE, ..Default::default() });
+    put(
+        &meta,
+        0u32,
+        GpuMeta {
+            schema_version: 1,
+            last_update_boottime_ns: boottime_now_ns().unwrap() + HOUR_NS,
+            helper_pid: BRIDGE,
+            ..Default::default()
+        },
+    );
     screen.wait_for_text("fresh, 0 ms old");
+}
+
+#[test]
+fn why_a_map_cannot_be_read_is_told_to_the_end() {
+    let folder = TempDir::new().unwrap();
+    let dir = folder.path().join("loop");
+    std::os::unix::fs::symlink(&dir, &dir).unwrap();
+    let screen = Screen::open(&dir, 130, 24, &[], "1");
+    screen.wait_for_text(&format!("cannot open {}/gpu_meta: Too many levels of symbolic links (os error 40)", dir.display()));
 }
 
 #[test]

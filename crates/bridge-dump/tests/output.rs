@@ -193,7 +193,7 @@ fn documents_of_empty_missing_and_garbled_maps_are_valid() {
     assert_eq!((status, &empty["freshness"]["state"], &empty["bridge"]), (0, &json!("never_published"), &Value::Null));
 
     let ones = [u8::MAX; 8192];
-    put(&maps.meta, 0u32, GpuMeta::from_bytes(&ones[..32]).unwrap());
+    put(&maps.meta, 0u32, GpuMeta { schema_version: 1, ..GpuMeta::from_bytes(&ones[..32]).unwrap() });
     put(&maps.device, 15u32, GpuDeviceMetrics::from_bytes(&ones[..128]).unwrap());
     put(&maps.per_pid, u32::MAX, GpuPidMetricsAggregated::from_bytes(&ones[..32]).unwrap());
     put(&maps.per_pid_per_device, u64::MAX, GpuPidMetrics::from_bytes(&ones[..40]).unwrap());

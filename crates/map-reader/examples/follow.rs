@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use map_reader::{Consistency, Reader, Round};
+use map_reader::{Consistency, Reader, Round, chain};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error is the last resort.
-            drop(writeln!(io::stderr(), "follow: {error}"));
+            drop(writeln!(io::stderr(), "follow: {}", chain(&*error)));
             ExitCode::FAILURE
         }
     }

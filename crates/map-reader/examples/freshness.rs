@@ -5,14 +5,14 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use map_reader::{BridgeState, Freshness, Reader, boottime_now_ns, default_max_age, sample_age};
+use map_reader::{BridgeState, Freshness, Reader, boottime_now_ns, chain, default_max_age, sample_age};
 
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error is the last resort.
-            drop(writeln!(io::stderr(), "freshness: {error}"));
+            drop(writeln!(io::stderr(), "freshness: {}", chain(&*error)));
             ExitCode::FAILURE
         }
     }
@@ -34,6 +34,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         Freshness::NeverPublished => writeln!(out, "nothing has been published")?,
         Freshness::Fresh { age } => writeln!(out, "fresh: {age:.1?} old, {} devices", meta.n_devices)?,
         Freshness::Stale { age } => writeln!(out, "stale: {age:.1?} old, do not believe the rest")?,
+        other => writeln!(out, "unknown ({other:?}), do not believe the rest")?,
     }
     if let Some(state) = &state {
         writeln!(out, "bridge: {}, source {}", state.phase(), state.source())?;

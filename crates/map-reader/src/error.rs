@@ -103,14 +103,15 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
     },
-    /// The map is open, but its record is of a version that this program does not know.
-    #[error("cannot interpret {map}: its version is {found}, this program knows {expected}")]
+    /// The map is open, but its records are of a version that this program does not know: `gpu_meta` says of which the contract's four maps are, and
+    /// `gpu_bridge_state` has one of its own.
+    #[error("cannot interpret {map}: its version is {found}, this program knows {expected} (use one that came with the bridge)")]
     UnknownVersion {
         /// The map's name.
         map: &'static str,
         /// The version that this crate was built for.
         expected: u32,
-        /// The version in the record.
+        /// The version that was found.
         found: u32,
     },
     /// The map was created, and its bridge has not written to it yet.
@@ -125,6 +126,20 @@ pub enum Error {
         /// The map's name.
         map: &'static str,
     },
+}
+
+/// An error and its causes in one line: what a program says of an [`Error`] to a person.
+///
+/// ```
+/// use map_reader::{Reader, chain};
+///
+/// let error = Reader::open("/proc/self/fd/x".repeat(999)).meta().unwrap_err();
+/// assert!(chain(&error).ends_with("/gpu_meta: File name too long (os error 36)"));
+/// ```
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }
 
 impl Error {

@@ -33,7 +33,7 @@ impl Reader {
     /// The round that the maps hold; `None` when nothing was published since `gpu_meta` was created.
     ///
     /// # Errors
-    /// `gpu_meta` is not open, or the kernel refused the read.
+    /// As of [`Reader::meta`].
     pub fn round(&self) -> Result<Option<Round>, Error> {
         let map_id = self.map_id(Map::Meta)?;
         let stamp_ns = self.meta()?.last_update_boottime_ns;

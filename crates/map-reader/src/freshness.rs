@@ -3,22 +3,23 @@
 use std::io;
 use std::time::Duration;
 
-use gpu_types::GpuMeta;
+use gpu_types::{GPU_SCHEMA_VERSION, GpuMeta};
 use nix::time::{ClockId, clock_gettime};
 
 /// How `gpu_meta` stands against a clock and the age that the caller still accepts.
 ///
 /// ```
 /// use std::time::Duration;
-/// use gpu_types::GpuMeta;
+/// use gpu_types::{GPU_SCHEMA_VERSION, GpuMeta};
 /// use map_reader::Freshness;
 ///
-/// let meta = GpuMeta { last_update_boottime_ns: 5_000_000_000, ..GpuMeta::default() };
+/// let meta = GpuMeta { schema_version: GPU_SCHEMA_VERSION, last_update_boottime_ns: 5_000_000_000, ..GpuMeta::default() };
 /// let judge = |now_ns| Freshness::of(&meta, now_ns, Duration::from_millis(300));
 /// assert!(judge(5_100_000_000).is_fresh());
 /// assert_eq!(judge(6_000_000_000), Freshness::Stale { age: Duration::from_secs(1) });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Freshness {
     /// No round has been published since the map was created.
     NeverPublished,
@@ -32,12 +33,21 @@ pub enum Freshness {
         /// Time since the round's data was taken.
         age: Duration,
     },
+    /// The record is of a schema version that this crate does not know, so not even its time need mean the same, and no record may be believed.
+    /// [`Reader::meta`](crate::Reader::meta) gives no such record.
+    UnknownVersion {
+        /// The version in the record.
+        found: u32,
+    },
 }
 
 impl Freshness {
     /// Judges `meta` at `now_boottime_ns` (`CLOCK_BOOTTIME`, see [`boottime_now_ns`]).
     #[must_use]
     pub fn of(meta: &GpuMeta, now_boottime_ns: u64, max_age: Duration) -> Self {
+        if let Some(found) = unknown_schema(meta) {
+            return Self::UnknownVersion { found };
+        }
         match age(meta, now_boottime_ns) {
             None => Self::NeverPublished,
             Some(age) if age <= max_age => Self::Fresh { age },
@@ -50,6 +60,12 @@ impl Freshness {
     pub const fn is_fresh(self) -> bool {
         matches!(self, Self::Fresh { .. })
     }
+}
+
+/// The record's schema version, when it is another than this crate's. One that was never written has none.
+pub(crate) fn unknown_schema(meta: &GpuMeta) -> Option<u32> {
+    let unwritten = meta.schema_version == 0 && meta.last_update_boottime_ns == 0;
+    (meta.schema_version != GPU_SCHEMA_VERSION && !unwritten).then_some(meta.schema_version)
 }
 
 /// Time since the newest round's data was taken; `None` when nothing was ever published. A round that was published after the caller read
@@ -124,7 +140,7 @@ mod tests {
     use super::*;
 
     fn meta(last_update_boottime_ns: u64, clock_offset_ns: i64) -> GpuMeta {
-        GpuMeta { last_update_boottime_ns, clock_offset_ns, ..GpuMeta::default() }
+        GpuMeta { schema_version: 1, last_update_boottime_ns, clock_offset_ns, ..GpuMeta::default() }
     }
 
     #[track_caller]
@@ -146,6 +162,20 @@ mod tests {
     fn a_stamp_after_the_clock_reading_is_fresh() {
         check(5_001, 5_000, Freshness::Fresh { age: Duration::ZERO });
         check(u64::MAX, 0, Freshness::Fresh { age: Duration::ZERO });
+    }
+
+    #[test]
+    fn a_record_of_another_schema_is_never_fresh_and_one_that_was_never_written_is_no_such_record() {
+        let judge = |schema_version, stamp_ns| {
+            let meta = GpuMeta { schema_version, ..meta(stamp_ns, 0) };
+            Freshness::of(&meta, 5_000, Duration::from_nanos(300))
+        };
+        assert_eq!(judge(0, 0), Freshness::NeverPublished);
+        assert_eq!(judge(1, 0), Freshness::NeverPublished);
+        for (version, stamp_ns) in [(2, 5_000), (2, 0), (0, 5_000), (u32::MAX, 1)] {
+            assert_eq!(judge(version, stamp_ns), Freshness::UnknownVersion { found: version });
+        }
+        assert!(!judge(2, 5_000).is_fresh());
     }
 
     #[test]

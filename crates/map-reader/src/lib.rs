@@ -32,7 +32,7 @@ mod reader;
 mod snapshot;
 mod state;
 
-pub use error::Error;
+pub use error::{Error, chain};
 pub use follow::Round;
 pub use freshness::{Freshness, age, boottime_now_ns, default_max_age, sample_age, to_boottime_ns, to_realtime_ns};
 pub use metric::Metric;

@@ -6,6 +6,7 @@ use crate::DeviceState;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields of gpu_device_metrics, by their names")]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum Metric {
     // The position in the record is the bit in `metrics_present`; 0 is timestamp_ns.
     SmUtilPct = 1,

@@ -7,17 +7,20 @@ use gpu_types::bytes::Record;
 use gpu_types::keys::{PidDeviceKey, SINGLE};
 use gpu_types::maps::{self, MapDefinition};
 use gpu_types::{
-    GPU_BRIDGE_STATE_VERSION, GPU_MAX_DEVICES, GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated,
+    GPU_BRIDGE_STATE_VERSION, GPU_MAX_DEVICES, GPU_SCHEMA_VERSION, GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetrics,
+    GpuPidMetricsAggregated,
 };
 use libbpf_rs::MapHandle;
 
 use crate::entries::{entries, lookup};
+use crate::freshness::unknown_schema;
 use crate::open::{OpenMap, open};
 use crate::snapshot::settled;
 use crate::{BridgeState, Consistency, Error};
 
 /// The maps that a bridge publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Map {
     /// `gpu_meta`: freshness and the clocks' offset.
     Meta,
@@ -33,7 +36,9 @@ pub enum Map {
 
 impl Map {
     /// All maps: the contract's four in its order, then the bridge's own.
-    pub const ALL: [Self; 5] = [Self::Meta, Self::Device, Self::PerPid, Self::PerPidPerDevice, Self::State];
+    pub const ALL: &[Self] = &[Self::Meta, Self::Device, Self::PerPid, Self::PerPidPerDevice, Self::State];
+    /// The four of the contract, in its order. It fixes them, so there will be no more.
+    pub const CONTRACT: [Self; 4] = [Self::Meta, Self::Device, Self::PerPid, Self::PerPidPerDevice];
 
     /// What the map must be.
     #[must_use]
@@ -56,6 +61,7 @@ impl Map {
 
 /// In which order entries are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Order {
     /// As they stand in the map: no order, and another one after every restart of the bridge.
     Unsorted,
@@ -67,11 +73,14 @@ pub enum Order {
 ///
 /// It holds the maps as they were when it was opened: a bridge that unpins them and pins new ones is followed with [`Reader::reopen`].
 /// Every read is a system call or a few; nothing is cached. It is `Send` and `Sync`.
+///
+/// Of what schema version the records are, `gpu_meta` alone says: [`Reader::meta`], what waits for rounds, and [`Reader::snapshot`] refuse records
+/// of another version than this crate's. Reads of single maps look at nothing but their map.
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
     /// In the order of `Map::ALL`.
-    maps: [Result<OpenMap, Error>; Map::ALL.len()],
+    maps: Vec<Result<OpenMap, Error>>,
     /// When the pins were last looked at.
     pub(crate) looked: Instant,
 }
@@ -80,7 +89,7 @@ impl Reader {
     /// Opens all maps in `dir`. This itself cannot fail: each map has its own result, see [`Reader::status`].
     #[must_use]
     pub fn open(dir: impl AsRef<Path>) -> Self {
-        Self::open_only(dir, &Map::ALL)
+        Self::open_only(dir, Map::ALL)
     }
 
     /// Opens only `wanted`; reads of the others are [`Error::NotAskedFor`].
@@ -98,11 +107,11 @@ impl Reader {
     #[must_use]
     pub fn open_only(dir: impl AsRef<Path>, wanted: &[Map]) -> Self {
         let dir = dir.as_ref();
-        let maps = Map::ALL.map(|map| match wanted.contains(&map) {
+        let open = |map: &Map| match wanted.contains(map) {
             true => open(dir, map.definition()),
             false => Err(Error::NotAskedFor { map: map.name() }),
-        });
-        Self { dir: dir.to_owned(), maps, looked: Instant::now() }
+        };
+        Self { dir: dir.to_owned(), maps: Map::ALL.iter().map(open).collect(), looked: Instant::now() }
     }
 
     /// The pin directory.
@@ -116,8 +125,7 @@ impl Reader {
     pub fn reopen(&mut self) -> bool {
         self.looked = Instant::now();
         let mut changed = false;
-        for map in Map::ALL {
-            let slot = &mut self.maps[map as usize];
+        for (slot, map) in self.maps.iter_mut().zip(Map::ALL) {
             if matches!(slot, Err(Error::NotAskedFor { .. })) {
                 continue;
             }
@@ -148,13 +156,18 @@ impl Reader {
         self.handle(map).map(drop)
     }
 
-    /// The `gpu_meta` record, as it is: all zeros when nothing was published since the map was created.
+    /// The `gpu_meta` record: all zeros when nothing was published since the map was created.
     ///
     /// # Errors
-    /// The map is not open, or the kernel refused the read.
+    /// The map is not open, the kernel refused the read, or the bridge writes records of another schema version ([`Error::UnknownVersion`]): then
+    /// no record in any of the maps may be interpreted.
     pub fn meta(&self) -> Result<GpuMeta, Error> {
         // An array always has its entries.
-        Ok(self.lookup(Map::Meta, SINGLE)?.unwrap_or_default())
+        let meta: GpuMeta = self.lookup(Map::Meta, SINGLE)?.unwrap_or_default();
+        match unknown_schema(&meta) {
+            None => Ok(meta),
+            Some(found) => Err(Error::UnknownVersion { map: Map::Meta.name(), expected: GPU_SCHEMA_VERSION, found }),
+        }
     }
 
     /// The record of device `index`; `None` when the slot is empty, whether for want of such a device or of an answer from it.

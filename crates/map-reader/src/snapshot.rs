@@ -7,7 +7,7 @@ use std::time::Duration;
 use gpu_types::keys::PidDeviceKey;
 use gpu_types::{GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated};
 
-use crate::{BridgeState, Error, Order, Reader};
+use crate::{BridgeState, Error, Map, Order, Reader};
 
 /// How often a consistent picture is tried for. With the pauses, a bridge that died within a round costs the reader about ten milliseconds.
 const ATTEMPTS: u32 = 32;
@@ -16,6 +16,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 /// Whether the parts of a [`Snapshot`] belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Consistency {
     /// All parts are of one round: the bridge's sequence counter was even and the same before and after the reads.
     Verified,
@@ -27,7 +28,12 @@ pub enum Consistency {
 }
 
 /// What all maps say, each part with its own error, entries sorted by key.
+///
+/// When `gpu_meta` is of another schema version than this crate's, [`Error::UnknownVersion`] stands for the records of all four maps of the contract.
+///
+/// Its default is for tests of what takes snapshots, to put parts into: nothing was asked for, and every part says so.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// The `gpu_meta` record.
     pub meta: Result<GpuMeta, Error>,
@@ -41,6 +47,36 @@ pub struct Snapshot {
     pub state: Result<BridgeState, Error>,
     /// Whether all that belongs together.
     pub consistency: Consistency,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        const fn not_asked_for<T>(map: Map) -> Result<T, Error> {
+            Err(Error::NotAskedFor { map: map.name() })
+        }
+        Self {
+            meta: not_asked_for(Map::Meta),
+            devices: not_asked_for(Map::Device),
+            processes: not_asked_for(Map::PerPid),
+            process_devices: not_asked_for(Map::PerPidPerDevice),
+            state: not_asked_for(Map::State),
+            consistency: Consistency::Unverified,
+        }
+    }
+}
+
+impl Snapshot {
+    /// The records are of another schema version than this crate's.
+    fn refuse(&mut self, expected: u32, found: u32) {
+        fn refuse<T>(part: &mut Result<T, Error>, map: Map, expected: u32, found: u32) {
+            if part.is_ok() {
+                *part = Err(Error::UnknownVersion { map: map.name(), expected, found });
+            }
+        }
+        refuse(&mut self.devices, Map::Device, expected, found);
+        refuse(&mut self.processes, Map::PerPid, expected, found);
+        refuse(&mut self.process_devices, Map::PerPidPerDevice, expected, found);
+    }
 }
 
 impl Reader {
@@ -69,7 +105,11 @@ impl Reader {
             other => other,
         };
         let state = state.map(|record| BridgeState::new(record, settled == Consistency::Verified));
-        Snapshot { meta, devices, processes, process_devices, state, consistency }
+        let mut snapshot = Snapshot { meta, devices, processes, process_devices, state, consistency };
+        if let Err(Error::UnknownVersion { expected, found, .. }) = snapshot.meta {
+            snapshot.refuse(expected, found);
+        }
+        snapshot
     }
 }
 

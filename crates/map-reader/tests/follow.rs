@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(30);
 
 fn publish(meta: &MapHandle, stamp_ns: u64) {
-    put(meta, 0u32, GpuMeta { last_update_boottime_ns: stamp_ns, ..Default::default() });
+    put(meta, 0u32, GpuMeta { schema_version: 1, last_update_boottime_ns: stamp_ns, ..Default::default() });
 }
 
 #[test]

@@ -19,7 +19,7 @@ use support::{PinDir, put};
 #[track_caller]
 fn check_only(dir: &Path, map: Map, message: &str) -> Error {
     let reader = Reader::open(dir);
-    for other in Map::ALL.into_iter().filter(|&other| other != map) {
+    for other in Map::ALL.iter().copied().filter(|&other| other != map) {
         reader.status(other).unwrap();
     }
     let error = reader.status(map).unwrap_err();
@@ -32,7 +32,7 @@ fn check_only(dir: &Path, map: Map, message: &str) -> Error {
 #[track_caller]
 fn check_all(dir: impl AsRef<Path>, message: &str, matches: impl Fn(&Error) -> bool) {
     let reader = Reader::open(dir);
-    for map in Map::ALL {
+    for &map in Map::ALL {
         let error = reader.status(map).unwrap_err();
         assert!(matches(&error), "{error:?}");
         assert!(error.to_string().contains(message), "{error}");
@@ -41,7 +41,7 @@ fn check_all(dir: impl AsRef<Path>, message: &str, matches: impl Fn(&Error) -> b
 
 #[test]
 fn a_missing_pin_is_an_error_of_that_map_alone() {
-    for map in Map::ALL {
+    for &map in Map::ALL {
         let (pins, _maps) = PinDir::full();
         pins.remove(map.name());
         let error = check_only(pins.path(), map, "is not pinned in");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use gpu_types::keys::PidDeviceKey;
 use gpu_types::{GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated};
 use libbpf_rs::MapHandle;
-use map_reader::{Consistency, Reader, Snapshot};
+use map_reader::{Consistency, Error, Reader, Snapshot};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 mod support;
@@ -60,7 +60,7 @@ fn write_round(maps: &Maps, round: u64) {
     for index in 0..4u32 {
         put(&maps.device, index, GpuDeviceMetrics { timestamp_ns: round, ..Default::default() });
     }
-    put(&maps.meta, 0u32, GpuMeta { last_update_boottime_ns: round, helper_pid: PID, ..Default::default() });
+    put(&maps.meta, 0u32, GpuMeta { schema_version: 1, last_update_boottime_ns: round, helper_pid: PID, ..Default::default() });
 }
 
 /// The different rounds that the parts of a snapshot are of.
@@ -150,6 +150,30 @@ fn a_bridge_that_died_within_a_round_delays_a_snapshot_only_shortly() {
     assert_eq!(snapshot.consistency, Consistency::Unsettled);
     assert_eq!(rounds(&snapshot), [7]);
     assert!(!snapshot.state.unwrap().is_consistent());
+}
+
+#[test]
+fn records_of_another_schema_are_not_taken_for_records_of_this_one() {
+    let (pins, maps) = PinDir::full();
+    write_round(&maps, 7);
+    publish_state(&maps, |_| {});
+    put(&maps.meta, 0u32, GpuMeta { schema_version: 2, last_update_boottime_ns: 7, helper_pid: PID, ..Default::default() });
+    let mut reader = Reader::open(pins.path());
+    let snapshot = reader.snapshot();
+    let check = |error: &Error, map: &str| {
+        let expected = format!("cannot interpret {map}: its version is 2, this program knows 1 (use one that came with the bridge)");
+        assert_eq!(error.to_string(), expected);
+        assert!(!error.is_absent());
+    };
+    check(&snapshot.meta.unwrap_err(), "gpu_meta");
+    check(&snapshot.devices.unwrap_err(), "gpu_device");
+    check(&snapshot.processes.unwrap_err(), "gpu_per_pid");
+    check(&snapshot.process_devices.unwrap_err(), "gpu_per_pid_per_device");
+    assert_eq!(snapshot.state.unwrap().record().helper_pid, PID, "it has a version of its own");
+    assert_eq!(snapshot.consistency, Consistency::Unverified);
+    check(&reader.meta().unwrap_err(), "gpu_meta");
+    check(&reader.round().unwrap_err(), "gpu_meta");
+    check(&reader.wait_for_round(None, Duration::from_secs(60)).unwrap_err(), "gpu_meta");
 }
 
 #[test]

@@ -8,7 +8,7 @@ const STALE: Freshness = Freshness::Stale { age: Duration::from_millis(1_500) };
 
 fn facts(freshness: Freshness, phase: Phase) -> Facts {
     let state = State { phase, source: Source::Real, helper_pid: 7, started_boottime_ns: 5, silent: 1_000 * MS, lost: 0, late: 0 };
-    Facts { schema_version: 1, devices: 2, helper_pid: 7, freshness, max_age: 1_000 * MS, state: Some(state) }
+    Facts { devices: 2, helper_pid: 7, freshness, max_age: 1_000 * MS, state: Some(state) }
 }
 
 fn from(source: Source) -> Facts {
@@ -108,14 +108,4 @@ fn without_a_state_of_its_own_the_writer_is_judged_by_gpu_meta() {
     // A bridge that adopted what another one left, and has no GPU.
     let idle = Facts { helper_pid: 6, ..facts(STALE, Phase::Idle) };
     check(&idle, Process::Living, "idle: no GPU, by design; helper_pid 7", 0);
-}
-
-#[test]
-fn another_schema_is_not_judged() {
-    let other = Facts { schema_version: 2, ..facts(FRESH, Phase::Publishing) };
-    check(&other, Process::Living, "unknown: gpu_meta is of schema version 2, this program knows 1", 1);
-    assert_eq!(SCHEMA_VERSION, gpu_types::GPU_SCHEMA_VERSION);
-    // A map that was just created is all zeros.
-    let new = Facts { schema_version: 0, helper_pid: 0, state: None, ..facts(Freshness::NeverPublished, Phase::Starting) };
-    check(&new, Process::Gone, "stale: nothing was published yet", 3);
 }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use bridge_dump::cells::printable;
+
 use super::place::place;
 
 /// `PROC_PID_INIT_INO` of the kernel: the maps' PIDs are of that namespace, and in another one `/proc` has other processes under them.
@@ -76,7 +78,7 @@ fn command(cmdline: &[u8], comm: &[u8]) -> String {
             [name].into_iter().chain(words).collect::<Vec<_>>().join(" ")
         }
     };
-    command.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
+    printable(&command)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Drawing.
 
+use bridge_dump::cells::{or_dash, printable};
 use bridge_dump::{Capture, decode, units};
 use gpu_types::GpuDeviceMetrics;
-use map_reader::{Consistency, DevicePhase, Freshness};
+use map_reader::{Consistency, DevicePhase, Freshness, chain};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -69,10 +70,10 @@ fn head_lines(app: &App, width: usize) -> Vec<Line<'static>> {
     let title = format!("gpu-ebpf-bridge {}", app.pin_dir);
     let Some(capture) = &app.capture else { return vec![Line::from(title)] };
     let (fresh, style) = match capture.freshness() {
-        None => (" NO DATA ".to_owned(), palette.warning()),
         Some(Freshness::NeverPublished) => (" NOTHING PUBLISHED YET ".to_owned(), palette.warning()),
         Some(Freshness::Fresh { age }) => (format!("fresh, {} old", units::age(age)), palette.colour(Color::Green)),
         Some(Freshness::Stale { age }) => (format!(" STALE, {} old ", units::age(age)), palette.warning()),
+        _ => (" NO DATA ".to_owned(), palette.warning()),
     };
     let mut right = vec![Span::styled(fresh, style)];
     if app.paused {
@@ -93,18 +94,20 @@ fn head_lines(app: &App, width: usize) -> Vec<Line<'static>> {
 /// What the bridge says of itself, or why nothing is to be seen.
 fn status(capture: &Capture) -> String {
     if let Some(error) = capture.failures().next() {
-        return error.to_string();
+        return printable(&chain(error));
     }
-    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let count = |number: usize, one: &str, several: &str| format!("{number} {}", if number == 1 { one } else { several });
     let mut parts = Vec::new();
     if let Some(state) = capture.state() {
         parts.extend([state.phase().to_string(), format!("source {}", state.source())]);
         parts.extend(state.poll_interval().map(|interval| format!("every {}", units::age(interval))));
-        parts.extend(Some(state.driver_version()).filter(|version| !version.is_empty()).map(|version| format!("driver {version}")));
+        parts.extend(
+            Some(state.driver_version()).filter(|version| !version.is_empty()).map(|version| format!("driver {}", printable(&version))),
+        );
     }
     let snapshot = &capture.snapshot;
-    parts.extend(snapshot.devices.as_ref().ok().map(|devices| count(devices.len(), "GPU")));
-    parts.extend(snapshot.processes.as_ref().ok().map(|processes| count(processes.len(), "process").replace("processs", "processes")));
+    parts.extend(snapshot.devices.as_ref().ok().map(|devices| count(devices.len(), "GPU", "GPUs")));
+    parts.extend(snapshot.processes.as_ref().ok().map(|processes| count(processes.len(), "process", "processes")));
     parts.extend(capture.lost().map(|index| format!("GPU {index} lost")));
     if snapshot.consistency != Consistency::Verified {
         parts.push("rounds may be mixed".to_owned());
@@ -250,7 +253,7 @@ fn draw_processes(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
     let process = |row: &Row| {
         let number = |value: Option<u32>| or_dash(value.map(|value| value.to_string()));
         let age = or_dash(row.sample_age.map(units::age));
-        let command = if row.command.is_empty() { "-".to_owned() } else { shortened(&row.command, command_width) };
+        let command = or_dash(Some(shortened(&row.command, command_width)));
         let place = shortened(&row.place, place_width.saturating_sub(1));
         let (pid, memory) = (row.pid.to_string(), units::bytes(row.memory_bytes));
         line([&pid, &shortened(&row.devices, 5), &memory, &number(row.sm_pct), &number(row.mem_pct), &age, &command, &place])
@@ -272,10 +275,6 @@ fn foot_line(app: &App) -> Line<'static> {
     Line::from(keys)
 }
 
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
-}
-
 /// Cut or filled to `width` characters.
 fn padded(text: &str, width: usize) -> String {
     format!("{:<width$}", shortened(text, width))
@@ -291,9 +290,4 @@ fn shortened(text: &str, width: usize) -> String {
         cut.push('…');
     }
     cut
-}
-
-/// Texts of a map that another program wrote, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
 }

@@ -3,7 +3,8 @@
 use gpu_types::bytes::Record;
 use gpu_types::keys::PidDeviceKey;
 use gpu_types::{
-    GPU_BRIDGE_STATE_VERSION, GPU_MAX_DEVICES, GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetrics, GpuPidMetricsAggregated,
+    GPU_BRIDGE_STATE_VERSION, GPU_MAX_DEVICES, GPU_SCHEMA_VERSION, GpuBridgeState, GpuDeviceMetrics, GpuMeta, GpuPidMetrics,
+    GpuPidMetricsAggregated,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
@@ -41,6 +42,8 @@ pub struct Garbage {
     pub parts: [Part; 5],
     /// In each of the two maps of processes, at most.
     pub entries: u8,
+    /// `gpu_meta` is said to be of the schema that readers know, so that they look at the rest.
+    pub known_schema: bool,
     /// `gpu_bridge_state` is said to be of the version that readers know, so that they look at the rest.
     pub known_version: bool,
     /// It is said to be of the same bridge as `gpu_meta`.
@@ -122,13 +125,23 @@ impl Garbage {
         let parts = [(); 5].map(|()| part(numbers.next()));
         let bits = numbers.next();
         let bit = |number: u32| bits & (1 << number) != 0;
-        Self { parts, entries: (bits >> 32) as u8 % 9, known_version: bit(0), same_bridge: bit(1), odd: bit(2) && bit(3) && bit(4) }
+        Self {
+            parts,
+            entries: (bits >> 32) as u8 % 9,
+            known_schema: bit(5) || bit(6),
+            known_version: bit(0),
+            same_bridge: bit(1),
+            odd: bit(2) && bit(3) && bit(4),
+        }
     }
 
     /// Puts it into the maps in place of what is there.
     pub fn write(&self, maps: &Maps) -> Written {
         let [meta, devices, processes, process_devices, state] = &self.parts;
-        let meta: GpuMeta = meta.record();
+        let mut meta: GpuMeta = meta.record();
+        if self.known_schema {
+            meta.schema_version = GPU_SCHEMA_VERSION;
+        }
         put(&maps.meta, 0_u32, meta);
 
         let devices: Vec<GpuDeviceMetrics> = devices.records(GPU_MAX_DEVICES as usize);
@@ -147,6 +160,14 @@ impl Garbage {
         }
         put(&maps.state, 0_u32, state);
         Written { meta, devices, processes, process_devices, state }
+    }
+}
+
+impl Written {
+    /// Whether the records are of the schema that readers know, or nobody has said yet of which they are.
+    pub fn is_of_known_schema(&self) -> bool {
+        let GpuMeta { schema_version, last_update_boottime_ns, .. } = self.meta;
+        schema_version == GPU_SCHEMA_VERSION || (schema_version == 0 && last_update_boottime_ns == 0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Go's duration syntax (`100ms`, `1.5s`, `1m30s`, `.5s`, `1500µs`), read exactly as Go's `time.ParseDuration` reads it.
+//! Durations as on the command lines of both programs: Go's syntax (`100ms`, `1.5s`, `1m30s`, `.5s`, `1500µs`), read exactly as Go's `time.ParseDuration` reads it.
 
 use thiserror::Error;
 
