@@ -63,13 +63,13 @@ impl DeviceMap {
         Self { pin, written: None }
     }
 
-    /// Writes all slots, unless the map holds just that.
+    /// Writes the slots from the first to the last that the map is not known to hold.
     pub(crate) fn write(&mut self, slots: &[GpuDeviceMetrics; SLOTS]) -> Result<(), PublishError> {
-        if self.written.as_ref() == Some(slots) {
-            return Ok(());
-        }
+        let differs = |index: &usize| self.written.is_none_or(|written| written[*index] != slots[*index]);
+        let (Some(first), Some(last)) = ((0..SLOTS).find(differs), (0..SLOTS).rfind(differs)) else { return Ok(()) };
         self.written = None;
-        upsert(&self.pin.map, &Self::KEYS, slots).map_err(|failed| entries(&self.pin, "write", failed))?;
+        let written = upsert(&self.pin.map, &Self::KEYS[first..=last], &slots[first..=last]);
+        written.map_err(|failed| entries(&self.pin, "write", failed))?;
         self.written = Some(*slots);
         Ok(())
     }

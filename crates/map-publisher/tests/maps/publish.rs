@@ -68,8 +68,9 @@ fn publish_with_frozen(name: &str) -> (Records, PublishError) {
     }
     pinned(bpffs.path(), name).freeze().unwrap();
     let error = publisher.publish(&round(2, [2, 3])).unwrap_err();
-    // What failed is not taken for done by the next round.
-    assert_eq!(text(&publisher.publish(&round(2, [2, 3])).unwrap_err()), text(&error));
+    // What failed is not taken for done by the next round; of the devices none is known to be written then.
+    let again = text(&publisher.publish(&round(2, [2, 3])).unwrap_err());
+    assert_eq!(again, text(&error).replace("2 of 2 entries of gpu_device", "16 of 16 entries of gpu_device"));
     assert_eq!(state(bpffs.path()).rounds, 12, "a round that failed does not count");
     assert_eq!(state(bpffs.path()).sequence % 2, 0);
     (published(bpffs.path()), error)
@@ -88,7 +89,7 @@ fn the_devices_are_written_after_the_processes() {
     let (found, error) = publish_with_frozen(maps::GPU_DEVICE);
     let Records { meta, devices, .. } = round(1, []);
     assert_eq!(found, Records { meta, devices, ..round(2, [2, 3]) });
-    assert_eq!(text(&error), "cannot write 16 of 16 entries of gpu_device: Operation not permitted (os error 1)");
+    assert_eq!(text(&error), "cannot write 2 of 2 entries of gpu_device: Operation not permitted (os error 1)");
 }
 
 #[test]
