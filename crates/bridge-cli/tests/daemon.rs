@@ -14,42 +14,15 @@ use std::{
 use bridge_cli::signals::GRACE;
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
-    mount::{MntFlags, MsFlags, mount, umount2},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use nvml_sim::scenario::{Device, Load, Process, Scenario};
 use tempfile::TempDir;
+use test_support::Bpffs;
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A BPF file system of the test's own.
-struct Bpffs(TempDir);
-
-impl Bpffs {
-    fn mount() -> Self {
-        let directory = TempDir::new().unwrap();
-        mount(Some("bpf"), directory.path(), Some("bpf"), MsFlags::empty(), None::<&str>).expect("mounting a BPF file system needs root");
-        Self(directory)
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// The kernel has files of its own there.
-    fn pins(&self) -> Vec<String> {
-        let names = fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("gpu")).collect()
-    }
-}
-
-impl Drop for Bpffs {
-    fn drop(&mut self) {
-        umount2(self.path(), MntFlags::MNT_DETACH).unwrap();
-    }
-}
 
 /// A running daemon, killed when the test ends early.
 struct Daemon(Child);

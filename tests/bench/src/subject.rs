@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use drm_sim::Tree;
 use map_reader::{Map, Reader};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nvml_sim::library::{self, Installed};
 use nvml_sim::scenario::Scenario;
 use tempfile::TempDir;
+use test_support::Bpffs;
 
 use crate::case::{Case, Source};
 use crate::{machine, process};
@@ -27,7 +27,7 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Subject {
     daemon: Child,
     sampler: Option<u32>,
-    pins: Pins,
+    pins: Bpffs,
     library: Option<Library>,
     amd: Option<Tree>,
     log: PathBuf,
@@ -47,7 +47,7 @@ struct Library {
 impl Subject {
     /// Starts a bridge and waits until its first round can be read.
     pub(crate) fn start(program: &Path, case: &Case) -> Result<Self> {
-        let pins = Pins::mount()?;
+        let pins = Bpffs::mount();
         let library = match case.source {
             Source::Mock | Source::LargeMock(..) | Source::Amd { .. } => None,
             Source::Simulated(machine) => {
@@ -64,16 +64,16 @@ impl Subject {
             Source::Amd { cards, processes, files } => Some(machine::amd(cards, processes, files)),
             _ => None,
         };
-        let log = pins.folder.path().with_extension("log");
+        let log = pins.path().with_extension("log");
         let stderr = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
         let mut command = Command::new(program);
         if let Source::LargeMock(gpus, processes) = case.source {
             let own = std::env::current_exe().context("cannot tell where this program lies")?;
             command = Command::new(own);
-            command.arg("publish-mock").arg(pins.folder.path()).args([gpus, processes].map(|number| number.to_string()));
+            command.arg("publish-mock").arg(pins.path()).args([gpus, processes].map(|number| number.to_string()));
             command.arg(case.interval.as_micros().to_string());
         } else {
-            command.arg("--pin-dir").arg(pins.folder.path()).arg(format!("--poll-interval={}us", case.interval.as_micros()));
+            command.arg("--pin-dir").arg(pins.path()).arg(format!("--poll-interval={}us", case.interval.as_micros()));
         }
         match (&library, &amd) {
             (Some(library), _) => {
@@ -90,9 +90,9 @@ impl Subject {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         let begun = Instant::now();
         let mut daemon = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        let published = wait_until_published(&mut daemon, pins.folder.path());
+        let published = wait_until_published(&mut daemon, pins.path());
         let started_in = begun.elapsed();
-        let reader = Reader::open(pins.folder.path());
+        let reader = Reader::open(pins.path());
         let mut subject = Self { daemon, sampler: None, pins, library, amd, log, reader, started_in };
         published.with_context(|| subject.last_words())?;
         if subject.library.is_some() || subject.amd.is_some() {
@@ -114,7 +114,7 @@ impl Subject {
     }
 
     pub(crate) fn pin_dir(&self) -> &Path {
-        self.pins.folder.path()
+        self.pins.path()
     }
 
     /// From now on every call on the last GPU hangs.
@@ -183,26 +183,5 @@ fn wait_until_published(daemon: &mut Child, pin_dir: &Path) -> Result<()> {
             bail!("the bridge published nothing within {START_LIMIT:?}");
         }
         thread::sleep(Duration::from_micros(100));
-    }
-}
-
-/// A BPF file system, unmounted when dropped.
-#[derive(Debug)]
-struct Pins {
-    folder: TempDir,
-}
-
-impl Pins {
-    fn mount() -> Result<Self> {
-        let folder = TempDir::with_prefix("bench-pins-").context("cannot make a temporary folder")?;
-        mount(Some("bpf"), folder.path(), Some("bpf"), MsFlags::empty(), None::<&str>).context("cannot mount a BPF file system")?;
-        Ok(Self { folder })
-    }
-}
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        // What stays mounted is empty, and gone with the machine.
-        umount2(self.folder.path(), MntFlags::MNT_DETACH).ok();
     }
 }

@@ -6,7 +6,9 @@ use gpu_types::{GPU_SCHEMA_VERSION, GpuMeta, GpuPidMetricsAggregated};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use nix::time::{ClockId, clock_gettime};
 
-use crate::support::{BpfFileSystem, compile_text, repository, temporary_directory};
+use test_support::Bpffs;
+
+use crate::support::{compile_text, repository, temporary_directory};
 
 /// Each program takes two numbers, as the packet's bytes, and returns a field of the record that the helper gave, or -1 for NULL.
 const PROGRAMS: &str = r#"
@@ -55,12 +57,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct Helpers {
     object: Object,
-    _pins: BpfFileSystem,
+    _pins: Bpffs,
 }
 
 impl Helpers {
     fn load() -> Self {
-        let pins = BpfFileSystem::mount();
+        let pins = Bpffs::mount();
         let directory = temporary_directory();
         let path = compile_text(directory.path(), "helpers", PROGRAMS, &[&repository().join("bpf")]);
         let path = path.unwrap_or_else(|error| panic!("{error}"));

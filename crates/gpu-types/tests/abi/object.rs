@@ -9,7 +9,9 @@ use libbpf_rs::btf::{Btf, BtfType, HasSize, ReferencesType};
 use libbpf_rs::{MapCore, ObjectBuilder};
 
 use crate::contract::{Field, MAPS, STRUCTS};
-use crate::support::{BpfFileSystem, compile_bridge_maps, temporary_directory};
+use test_support::Bpffs;
+
+use crate::support::{compile_bridge_maps, temporary_directory};
 
 /// The C type as the contract writes it.
 fn type_name(ty: BtfType<'_>) -> String {
@@ -132,7 +134,7 @@ fn libbpf_reads_the_contracts_maps_from_the_object() {
 
 #[test]
 fn the_kernel_creates_and_pins_the_contracts_maps_with_their_types() {
-    let file_system = BpfFileSystem::mount();
+    let file_system = Bpffs::mount();
     // Some kernels put iterators of their own into every BPF file system.
     let before = pins(file_system.path());
     let directory = temporary_directory();

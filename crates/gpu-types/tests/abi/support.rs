@@ -1,11 +1,10 @@
-//! Compiling BPF sources, and a BPF file system of the test's own.
+//! Compiling BPF sources.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tempfile::TempDir;
 
 pub(crate) fn repository() -> PathBuf {
@@ -46,29 +45,4 @@ pub(crate) fn compile_bridge_maps(directory: &Path) -> PathBuf {
         fs::copy(sources.join(name), directory.join(name)).unwrap_or_else(|error| panic!("bpf/{name}: {error}"));
     }
     compile(&directory.join("gpu_maps.bpf.c"), &[]).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// A BPF file system, mounted until the value is dropped.
-pub(crate) struct BpfFileSystem {
-    directory: TempDir,
-}
-
-impl BpfFileSystem {
-    pub(crate) fn mount() -> Self {
-        let directory = temporary_directory();
-        mount(Some("bpf"), directory.path(), Some("bpf"), MsFlags::empty(), None::<&str>)
-            .unwrap_or_else(|error| panic!("cannot mount a BPF file system (root is needed): {error}"));
-        Self { directory }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.directory.path()
-    }
-}
-
-impl Drop for BpfFileSystem {
-    fn drop(&mut self) {
-        // Nothing to do about a failure here, and the kernel drops a detached mount with its last user.
-        umount2(self.directory.path(), MntFlags::MNT_DETACH).ok();
-    }
 }
