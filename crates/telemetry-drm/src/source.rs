@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use log::warn;
 use telemetry::{OpenError, OpenSource, SourceInfo, TelemetrySource};
 
 use crate::{
@@ -14,9 +13,6 @@ use crate::{
     clients::{CardKey, Clients},
     sysfs::{Files, SystemFiles},
 };
-
-/// As many devices as the maps have slots for; further ones are not handed out.
-const MOST_DEVICES: usize = 16;
 
 /// Where the kernel's files are looked for, and what is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,15 +66,11 @@ impl TelemetrySource for DrmSource {
     fn open(&mut self) -> Result<OpenSource, OpenError> {
         let drm = self.options.root.join("sys/class/drm");
         let nothing = |why: &str| OpenError::NotAvailable(format!("no GPU of the drivers amdgpu, i915 or xe in {}{why}", drm.display()));
-        let mut found = find(&drm).map_err(|error| nothing(&format!(": {error}")))?;
+        let found = find(&drm).map_err(|error| nothing(&format!(": {error}")))?;
         if found.is_empty() {
             return Err(nothing(" (is the driver loaded, and in a container: is /sys the host's?)"));
         }
-        if found.len() > MOST_DEVICES {
-            warn!("{} GPUs of amdgpu, i915 and xe: only the first {MOST_DEVICES} in PCI order are read", found.len());
-        }
         let roster = Roster::new(&drm, found.clone());
-        found.truncate(MOST_DEVICES);
         let driver_version = Some(describe_drivers(&self.options.root, found.iter().map(|card| card.driver.name())));
         let cards: Arc<[Card]> = found
             .into_iter()

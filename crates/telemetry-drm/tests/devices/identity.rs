@@ -95,13 +95,14 @@ fn uevent_tells_the_driver_where_its_link_does_not() {
 }
 
 #[test]
-fn no_more_devices_than_the_maps_have_slots() {
+fn eighteen_cards_are_eighteen_devices() {
     let tree = Tree::new();
     for number in 0..18 {
         tree.add_at(number, &format!("0000:{:02x}:00.0", number + 1), &RX580);
     }
     let mut machine = Machine::open(&tree);
-    assert_eq!(machine.lanes.len(), 16);
-    assert_eq!(machine.lanes[15].device.identity().pci_bus_id, "0000:10:00.0");
+    assert_eq!(machine.lanes.len(), 18);
+    assert_eq!(machine.lanes[17].device.identity().pci_bus_id, "0000:12:00.0");
     machine.tick(100);
+    assert_eq!(machine.metrics(17).temp_c, Some(44));
 }
