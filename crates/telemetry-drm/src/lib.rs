@@ -8,6 +8,8 @@ mod card;
 mod clients;
 mod cost;
 mod gpu_metrics;
+mod parse;
+mod pci;
 mod present;
 mod source;
 mod sysfs;

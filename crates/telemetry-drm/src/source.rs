@@ -52,8 +52,7 @@ impl DrmSource {
     }
 
     fn share(&self, roster: Roster, cards: Arc<[Card]>) -> Shared {
-        let keys: Vec<_> =
-            cards.iter().map(|card| CardKey { pci_slot: card.found.pci.clone(), is_integrated: card.is_integrated }).collect();
+        let keys: Vec<_> = cards.iter().map(|card| CardKey { address: card.found.address, is_integrated: card.is_integrated }).collect();
         let clients = self.options.looks_at_processes.then(|| {
             let clients = Clients::new(&self.options.root, &keys);
             Arc::new(SharedClients::new(clients, Arc::clone(&cards)))

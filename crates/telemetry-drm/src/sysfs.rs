@@ -10,6 +10,8 @@ use std::{
 
 use rustix::io::Errno;
 
+use crate::parse::number;
+
 const SECOND_NS: u64 = 1_000_000_000;
 /// A file that is not there, or still fails after some tries, is tried again this often.
 const LONGEST_GAP_NS: u64 = 30 * SECOND_NS;
@@ -102,7 +104,7 @@ impl Attribute {
     /// The same where a negative number makes no sense.
     pub(crate) fn unsigned(&mut self, files: &dyn Files, now_ns: u64) -> Option<u64> {
         let mut buffer = [0; TEXT_BYTES];
-        unsigned(self.read(files, now_ns, &mut buffer).ok()?)
+        number(self.read(files, now_ns, &mut buffer).ok()?)
     }
 
     /// Whether it has answered and is not there any more.
@@ -117,39 +119,9 @@ impl Attribute {
     }
 }
 
-/// Text without the line end, blanks and padding around it.
-pub(crate) fn trimmed(bytes: &[u8]) -> &[u8] {
-    let is_filling = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0;
-    let start = bytes.iter().position(|byte| !is_filling(byte)).unwrap_or(bytes.len());
-    let end = bytes.iter().rposition(|byte| !is_filling(byte)).map_or(start, |last| last + 1);
-    &bytes[start..end]
-}
-
-/// A whole decimal number and nothing else.
-pub(crate) fn number(bytes: &[u8]) -> Option<i64> {
-    str::from_utf8(trimmed(bytes)).ok()?.parse().ok()
-}
-
-/// A whole decimal number that is not negative, and nothing else. Energy counters use all 64 bits.
-pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
-    str::from_utf8(trimmed(bytes)).ok()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_whole_and_alone() {
-        assert_eq!(number(b"42\n"), Some(42));
-        assert_eq!(number(b"-273150\n"), Some(-273_150));
-        assert_eq!(number(b"44000\n\0\0\0"), Some(44_000));
-        for text in ["", "\n", "Query currently inaccessible\n", "12 13", "0x10", "99999999999999999999"] {
-            assert_eq!(number(text.as_bytes()), None, "{text:?}");
-        }
-        assert_eq!(unsigned(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(unsigned(b"-1"), None);
-    }
 
     #[test]
     fn a_file_is_opened_once_and_read_anew_each_time() {

@@ -7,7 +7,10 @@ use super::{
     power::Power,
     sensors::{Clock, MemoryPart, Sensors, Table},
 };
-use crate::sysfs::{Attribute, Files, trimmed, unsigned};
+use crate::{
+    parse::{number, trimmed},
+    sysfs::{Attribute, Files},
+};
 
 const HZ_PER_MHZ: u64 = 1_000_000;
 
@@ -60,7 +63,7 @@ pub(super) fn parse_ras(bytes: &[u8]) -> Option<(u64, u64)> {
     for line in trimmed(bytes).split(|byte| *byte == b'\n') {
         let colon = line.iter().position(|byte| *byte == b':')?;
         let (name, value) = line.split_at(colon);
-        let value = unsigned(&value[1..])?;
+        let value = number(&value[1..])?;
         match trimmed(name) {
             b"ce" => corrected = Some(value),
             b"ue" => uncorrected = Some(value),

@@ -10,7 +10,10 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::sysfs::{Attribute, Files, trimmed};
+use crate::{
+    parse::trimmed,
+    sysfs::{Attribute, Files},
+};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// One look at the status serves all questions of one tick.

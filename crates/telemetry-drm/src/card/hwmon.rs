@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::Driver;
-use crate::sysfs::{Attribute, Files, trimmed};
+use crate::{
+    parse::trimmed,
+    sysfs::{Attribute, Files},
+};
 
 /// More sensors of one kind than any of these drivers has.
 const MOST_SENSORS: u32 = 8;

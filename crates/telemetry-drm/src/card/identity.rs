@@ -4,11 +4,11 @@ use std::fs;
 
 use telemetry::Identity;
 
-use super::{
-    Driver,
-    find::{self, Found},
+use super::{Driver, Found};
+use crate::{
+    parse::{trimmed, uevent_value},
+    sysfs::{Attribute, Files},
 };
-use crate::sysfs::{Attribute, Files, trimmed};
 
 const AMD: u32 = 0x1002;
 const INTEL: u32 = 0x8086;
@@ -19,7 +19,7 @@ const RAVEN: [&str; 2] = ["1002:15dd", "1002:15d8"];
 /// that is awake.
 pub(crate) fn identify(found: &Found, index: u32, is_asleep: bool, files: &dyn Files) -> Identity {
     let device = found.device();
-    let uevent = fs::read_to_string(device.join("uevent")).unwrap_or_default();
+    let uevent = fs::read(device.join("uevent")).unwrap_or_default();
     let said = |name: &str| {
         let mut buffer = [0; 256];
         let text = Attribute::new(device.join(name)).read(files, 0, &mut buffer).ok().map(trimmed)?;
@@ -29,7 +29,8 @@ pub(crate) fn identify(found: &Found, index: u32, is_asleep: bool, files: &dyn F
         Driver::Amdgpu => (AMD, "AMD"),
         Driver::I915 | Driver::Xe => (INTEL, "Intel"),
     };
-    let kind = find::value(&uevent, "PCI_ID").map_or_else(|| format!("{vendor} GPU"), |id| format!("{vendor} GPU {}", id.to_lowercase()));
+    let id = uevent_value(&uevent, "PCI_ID").map(|id| String::from_utf8_lossy(id).to_lowercase());
+    let kind = id.map_or_else(|| format!("{vendor} GPU"), |id| format!("{vendor} GPU {id}"));
     let (name, unique_id) = match found.driver {
         Driver::Amdgpu if !is_asleep => (said("product_name"), said("unique_id")),
         _ => (None, None),

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::parse::number;
+
 const SECOND_NS: u64 = 1_000_000_000;
 /// The controller may be mounted later than the source is opened.
 const RETRY_NS: u64 = 60 * SECOND_NS;
@@ -39,7 +41,7 @@ impl LocalMemory {
 fn capacity(text: &str, region: &str) -> Option<u64> {
     let sizes = text.lines().filter_map(|line| {
         let (name, size) = line.split_once(' ')?;
-        name.starts_with(region).then(|| size.trim().parse::<u64>().ok())?
+        name.starts_with(region).then(|| number::<u64>(size.as_bytes()))?
     });
     sizes.reduce(u64::saturating_add).filter(|bytes| *bytes > 0)
 }

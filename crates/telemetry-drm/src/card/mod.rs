@@ -27,6 +27,9 @@ pub(crate) use self::{
     turn::SharedClients,
 };
 
+/// Where Intel's integrated GPUs are: on bus 0, as device 2.
+const INTEGRATED: u16 = 2 << 3;
+
 /// The kernel drivers whose cards are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Driver {
@@ -75,8 +78,8 @@ impl Card {
     pub(crate) fn new(found: Found, gate: Gate) -> Self {
         let is_integrated = match found.driver {
             Driver::Amdgpu => amdgpu::is_apu(&found.device()),
-            // Intel's integrated GPUs all have this place; their virtual functions are further functions of it.
-            Driver::I915 | Driver::Xe => found.pci.rsplit_once('.').is_some_and(|(place, _)| place.ends_with(":00:02")),
+            // They all have this place; their virtual functions are further functions of it.
+            Driver::I915 | Driver::Xe => found.address.first_function().location() == INTEGRATED,
         };
         Self { found, gate, is_integrated }
     }

@@ -11,7 +11,10 @@ use std::{
 
 use telemetry::{Answer, Aside, Metrics};
 
-use crate::{cost::thread_time, sysfs::trimmed};
+use crate::{
+    cost::thread_time,
+    parse::{number, trimmed},
+};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A fifth of the time is enough to tell a busy link from a quiet one, and leaves the counters to others for the rest.
@@ -124,7 +127,7 @@ fn read(path: &Path) -> Option<Traffic> {
 /// Packets received and sent in a second, and the largest payload of one in bytes.
 fn parse(bytes: &[u8]) -> Option<Traffic> {
     let mut words = str::from_utf8(trimmed(bytes)).ok()?.split_ascii_whitespace();
-    let mut next = || words.next()?.parse::<u64>().ok();
+    let mut next = || number::<u64>(words.next()?.as_bytes());
     let (received, sent, payload_bytes) = (next()?, next()?, next()?);
     let kbps = |packets: u64| Some(packets.checked_mul(payload_bytes)? / 1_000).filter(|kbps| *kbps <= FASTEST_KBPS);
     Some(Traffic { tx_kbps: kbps(sent)?, rx_kbps: kbps(received)? })

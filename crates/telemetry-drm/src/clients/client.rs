@@ -10,15 +10,15 @@ use super::{
     fdinfo::{Fdinfo, added},
     files::{self, TEXT_BYTES},
     index::{self, Holder},
-    pci::PciAddress,
     usage::{self, Sample, Shares},
 };
+use crate::pci::PciAddress;
 
 /// What clients are read by.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     pub(super) root: &'a OwnedFd,
-    pub(super) addresses: &'a [Option<PciAddress>],
+    pub(super) addresses: &'a [PciAddress],
     /// All of them, as the clients know them.
     pub(super) holders: &'a [Holder],
     pub(super) text: &'a mut [u8; TEXT_BYTES],

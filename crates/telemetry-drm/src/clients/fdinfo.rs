@@ -1,6 +1,6 @@
 //! One `/proc/PID/fdinfo/N` text of a DRM client, as the kernel's drm-usage-stats describes it. Nothing is allocated.
 
-use super::pci::PciAddress;
+use crate::{parse, pci::PciAddress};
 
 /// A kind of engine, whatever the driver calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,23 +237,23 @@ pub(super) fn added(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The number that `text` begins with, and what follows.
-fn number(text: &[u8]) -> Option<(u64, &[u8])> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, rest) = text.split_at(digits);
-    Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest.trim_ascii_start()))
+/// The number that a value begins with, and its unit.
+fn quantity(value: &[u8]) -> Option<(u64, &[u8])> {
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = value.split_at(digits);
+    Some((parse::number(number)?, unit.trim_ascii_start()))
 }
 
 fn bare(value: &[u8]) -> Option<u64> {
-    number(value).filter(|(_, unit)| unit.is_empty()).map(|(number, _)| number)
+    quantity(value).filter(|(_, unit)| unit.is_empty()).map(|(number, _)| number)
 }
 
 fn nanoseconds(value: &[u8]) -> Option<u64> {
-    number(value).filter(|(_, unit)| matches!(*unit, b"ns" | b"")).map(|(number, _)| number)
+    quantity(value).filter(|(_, unit)| matches!(*unit, b"ns" | b"")).map(|(number, _)| number)
 }
 
 fn bytes(value: &[u8]) -> Option<u64> {
-    let (number, unit) = number(value)?;
+    let (number, unit) = quantity(value)?;
     let shift = match unit {
         b"" | b"B" => 0,
         b"KiB" | b"kB" => 10,
@@ -266,7 +266,7 @@ fn bytes(value: &[u8]) -> Option<u64> {
 
 /// `12.34%`, without the fraction.
 fn percent(value: &[u8]) -> Option<u32> {
-    let (whole, rest) = number(value.strip_suffix(b"%")?)?;
+    let (whole, rest) = quantity(value.strip_suffix(b"%")?)?;
     let is_number = match rest.split_first() {
         None => true,
         Some((b'.', fraction)) => fraction.iter().all(u8::is_ascii_digit),

@@ -77,13 +77,6 @@ pub(super) fn read_file<'a>(directory: impl AsFd, path: fmt::Arguments<'_>, buff
     read_lines(open_file(directory, path)?, buffer)
 }
 
-/// A decimal number alone, but for white space around it.
-pub(super) fn number(text: &[u8]) -> Option<u64> {
-    let text = text.trim_ascii();
-    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
-}
-
 /// Memory for the entries of a directory.
 pub(super) struct Entries(Box<[MaybeUninit<u8>]>);
 

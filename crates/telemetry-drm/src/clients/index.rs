@@ -14,8 +14,8 @@ use super::{
     fdinfo::Fdinfo,
     files::{self, Entries, TEXT_BYTES},
     minors::{self, DRM_MAJOR, Minors},
-    pci::PciAddress,
 };
+use crate::{parse::number, pci::PciAddress};
 
 /// Those that open a card for others, or pass open files on, and are not the ones that use it. As in `/proc/PID/stat`: 15 bytes at most.
 const NOT_OWNERS: [&[u8]; 39] = [
@@ -117,7 +117,7 @@ impl Index {
     pub(super) fn take(
         &mut self,
         root: BorrowedFd<'_>,
-        cards: &[Option<PciAddress>],
+        cards: &[PciAddress],
         may_read: &dyn Fn(usize) -> bool,
         text: &mut [u8; TEXT_BYTES],
     ) -> Result<(), IndexError> {
@@ -139,7 +139,7 @@ impl Index {
     fn look(
         &mut self,
         root: BorrowedFd<'_>,
-        cards: &[Option<PciAddress>],
+        cards: &[PciAddress],
         may_read: &dyn Fn(usize) -> bool,
         text: &mut [u8; TEXT_BYTES],
     ) -> Result<(), IndexError> {
@@ -166,7 +166,7 @@ struct Look<'a> {
     holders: &'a mut Vec<Holder>,
     before: &'a [Holder],
     minors: &'a Minors,
-    cards: &'a [Option<PciAddress>],
+    cards: &'a [PciAddress],
     may_read: &'a dyn Fn(usize) -> bool,
     text: &'a mut [u8; TEXT_BYTES],
 }
@@ -177,7 +177,7 @@ impl Look<'_> {
         let files = files::open_directory(proc, format_args!("{pid}/fd"))?;
         let mut process = None;
         entries.for_each(files.as_fd(), |name| {
-            let Some(fd) = number_of(name) else { return Ok(()) };
+            let Some(fd) = number(name.to_bytes()) else { return Ok(()) };
             let found = match self.card_of(files.as_fd(), name) {
                 Ok(Some(card)) => self.holder(files.as_fd(), &mut process, card, pid, fd),
                 other => other.map(|_| ()),
@@ -233,9 +233,9 @@ impl Look<'_> {
 }
 
 /// The card that a client itself names, else that of its device file.
-pub(super) fn card_of_client(pdev: Option<PciAddress>, card: usize, cards: &[Option<PciAddress>]) -> Option<usize> {
+pub(super) fn card_of_client(pdev: Option<PciAddress>, card: usize, cards: &[PciAddress]) -> Option<usize> {
     match pdev {
-        Some(pdev) => cards.iter().position(|&card| card == Some(pdev)),
+        Some(pdev) => cards.iter().position(|card| *card == pdev),
         None => Some(card),
     }
 }
@@ -259,15 +259,11 @@ fn parse_stat(stat: &[u8], pid: u32) -> Option<Stat> {
     let name = stat.get(open + 1..close)?;
     let start = stat[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).nth(19)?;
     let is_passed_over = pid == 1 || NOT_OWNERS.contains(&name) || SHELLS.contains(&name.strip_prefix(b"-").unwrap_or(name));
-    Some(Stat { start: files::number(start)?, is_passed_over })
+    Some(Stat { start: number(start)?, is_passed_over })
 }
 
 fn pid_of(name: &CStr) -> Option<u32> {
-    number_of(name).filter(|&pid| pid > 0)
-}
-
-fn number_of(name: &CStr) -> Option<u32> {
-    files::number(name.to_bytes()).and_then(|number| u32::try_from(number).ok())
+    number(name.to_bytes()).filter(|&pid| pid > 0)
 }
 
 /// With hidepid, the processes of others are not even listed. A /proc in which one finds oneself and nobody is first is such a one.

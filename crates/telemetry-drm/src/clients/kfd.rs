@@ -9,9 +9,9 @@ use super::{
     fdinfo::added,
     files::{self, Entries, TEXT_BYTES},
     minors::Minors,
-    pci::PciAddress,
     usage,
 };
+use crate::{parse::number, pci::PciAddress};
 
 /// What is read here is a state, not a sum over time: more often would tell no more.
 const PERIOD_NS: u64 = 1_000_000_000;
@@ -57,16 +57,16 @@ impl Kfd {
     }
 
     /// Finds out which of kfd's GPUs are which cards, unless that is known.
-    pub(super) fn find_gpus(&mut self, root: &OwnedFd, minors: &Minors, cards: &[Option<PciAddress>], text: &mut [u8; TEXT_BYTES]) {
+    pub(super) fn find_gpus(&mut self, root: &OwnedFd, minors: &Minors, cards: &[PciAddress], text: &mut [u8; TEXT_BYTES]) {
         if !self.gpus.is_empty() {
             return;
         }
         let Ok(nodes) = files::open_directory(root, format_args!("sys/class/kfd/kfd/topology/nodes")) else { return };
         let (gpus, entries) = (&mut self.gpus, &mut self.entries);
         let looked = entries.for_each(nodes.as_fd(), |name| {
-            let Some(node) = files::number(name.to_bytes()) else { return Ok(()) };
+            let Some(node) = number::<u64>(name.to_bytes()) else { return Ok(()) };
             // 0 is a node without a GPU. One that the device cgroup keeps from us cannot be read.
-            let id = files::read_file(&nodes, format_args!("{node}/gpu_id"), text).ok().and_then(files::number);
+            let id = files::read_file(&nodes, format_args!("{node}/gpu_id"), text).ok().and_then(number);
             if let Some(id) = id.filter(|&id| id != 0)
                 && let Ok(properties) = files::read_file(&nodes, format_args!("{node}/properties"), text)
                 && let Some(card) = card_of(properties, minors, cards)
@@ -94,7 +94,7 @@ impl Kfd {
         processes.clear();
         let Ok(proc) = files::open_directory(root, format_args!("sys/class/kfd/kfd/proc")) else { return false };
         let looked = entries.for_each(proc.as_fd(), |name| {
-            let pid = files::number(name.to_bytes()).and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0);
+            let pid = number::<u32>(name.to_bytes()).filter(|&pid| pid > 0);
             let Some(pid) = pid else { return Ok(()) };
             match process(proc.as_fd(), pid, card, gpus, contexts, text) {
                 Ok(Some(process)) => processes.push(process),
@@ -141,7 +141,7 @@ fn process(
     use_of_card.add(directory.as_fd(), card, gpus, text);
     // A process may have further contexts, each with files of its own.
     entries.for_each(directory.as_fd(), |name| {
-        if let Some(number) = name.to_bytes().strip_prefix(b"context_").and_then(files::number)
+        if let Some(number) = name.to_bytes().strip_prefix(b"context_").and_then(number::<u64>)
             && let Ok(context) = files::open_directory(&directory, format_args!("context_{number}"))
         {
             use_of_card.add(context.as_fd(), card, gpus, text);
@@ -166,19 +166,19 @@ struct UseOfCard {
 impl UseOfCard {
     fn add(&mut self, directory: BorrowedFd<'_>, card: usize, gpus: &[Gpu], text: &mut [u8; TEXT_BYTES]) {
         for Gpu { id, .. } in gpus.iter().filter(|gpu| gpu.card == card) {
-            let memory = files::read_file(directory, format_args!("vram_{id}"), text).ok().and_then(files::number);
+            let memory = files::read_file(directory, format_args!("vram_{id}"), text).ok().and_then(number);
             self.memory_bytes = added(self.memory_bytes, memory);
-            let occupied = files::read_file(directory, format_args!("stats_{id}/cu_occupancy"), text).ok().and_then(files::number);
+            let occupied = files::read_file(directory, format_args!("stats_{id}/cu_occupancy"), text).ok().and_then(number);
             self.occupied = added(self.occupied, occupied);
         }
     }
 }
 
 fn property(properties: &[u8], name: &str) -> Option<u64> {
-    properties.split(|&byte| byte == b'\n').find_map(|line| files::number(line.strip_prefix(name.as_bytes())?.strip_prefix(b" ")?))
+    properties.split(|&byte| byte == b'\n').find_map(|line| number(line.strip_prefix(name.as_bytes())?.strip_prefix(b" ")?))
 }
 
-fn card_of(properties: &[u8], minors: &Minors, cards: &[Option<PciAddress>]) -> Option<usize> {
+fn card_of(properties: &[u8], minors: &Minors, cards: &[PciAddress]) -> Option<usize> {
     let by_minor =
         property(properties, "drm_render_minor").filter(|&minor| minor != 0).and_then(|minor| minors.card(u32::try_from(minor).ok()?));
     by_minor.or_else(|| {
@@ -186,7 +186,7 @@ fn card_of(properties: &[u8], minors: &Minors, cards: &[Option<PciAddress>]) -> 
         let domain = u32::try_from(property(properties, "domain").unwrap_or(0)).ok()?;
         let address = PciAddress::of_location(domain, location);
         // The partitions of one card are told apart by the function, which the card itself does not have.
-        [address, address.first_function()].into_iter().find_map(|address| cards.iter().position(|&card| card == Some(address)))
+        [address, address.first_function()].into_iter().find_map(|address| cards.iter().position(|card| *card == address))
     })
 }
 
@@ -205,12 +205,12 @@ mod tests {
 
     #[test]
     fn a_node_is_the_card_at_its_place() {
-        let card = PciAddress::parse(b"0000:64:00.0");
-        let other = PciAddress::parse(b"0000:03:00.0");
+        let card = PciAddress::parse(b"0000:64:00.0").unwrap();
+        let other = PciAddress::parse(b"0000:03:00.0").unwrap();
         assert_eq!(card_of(APU, &Minors::default(), &[other, card]), Some(1));
         assert_eq!(card_of(APU, &Minors::default(), &[other]), None);
         assert_eq!(card_of(b"location_id 25602\n", &Minors::default(), &[card]), Some(0), "a partition");
-        assert_eq!(card_of(b"location_id 0\ndrm_render_minor 0\n", &Minors::default(), &[PciAddress::parse(b"0000:00:00.0")]), None);
+        assert_eq!(card_of(b"location_id 0\ndrm_render_minor 0\n", &Minors::default(), &[PciAddress::of_location(0, 0)]), None);
     }
 
     #[test]

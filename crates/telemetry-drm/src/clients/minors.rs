@@ -4,8 +4,9 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use super::{
-    files::{self, Entries, TEXT_BYTES},
+use super::files::{self, Entries, TEXT_BYTES};
+use crate::{
+    parse::{number, uevent_value},
     pci::PciAddress,
 };
 
@@ -18,13 +19,13 @@ pub(super) struct Minors(Vec<(u32, usize)>);
 
 impl Minors {
     /// Looks below `/sys/class/drm` anew. Wakes no GPU: uevent is kept by the kernel's own device model.
-    pub(super) fn look(&mut self, drm: impl AsFd, cards: &[Option<PciAddress>], entries: &mut Entries, text: &mut [u8; TEXT_BYTES]) {
+    pub(super) fn look(&mut self, drm: impl AsFd, cards: &[PciAddress], entries: &mut Entries, text: &mut [u8; TEXT_BYTES]) {
         self.0.clear();
         let drm = drm.as_fd();
         let looked = entries.for_each(drm, |name| {
             let Some((name, minor)) = name.to_str().ok().and_then(|name| Some((name, minor_of(name.as_bytes())?))) else { return Ok(()) };
             if let Ok(uevent) = files::read_file(drm, format_args!("{name}/device/uevent"), text)
-                && let Some(card) = slot_of(uevent).and_then(|slot| cards.iter().position(|&card| card == Some(slot)))
+                && let Some(card) = slot_of(uevent).and_then(|slot| cards.iter().position(|card| *card == slot))
             {
                 self.0.push((minor, card));
             }
@@ -46,11 +47,11 @@ pub(super) fn minor_of(path: &[u8]) -> Option<u32> {
     let name = path.rsplit(|&byte| byte == b'/').next()?;
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     let digits = name.strip_prefix(b"card").or_else(|| name.strip_prefix(b"renderD"))?;
-    files::number(digits).and_then(|number| u32::try_from(number).ok())
+    number(digits)
 }
 
 fn slot_of(uevent: &[u8]) -> Option<PciAddress> {
-    uevent.split(|&byte| byte == b'\n').find_map(|line| PciAddress::parse(line.strip_prefix(b"PCI_SLOT_NAME=")?.trim_ascii()))
+    PciAddress::parse(uevent_value(uevent, "PCI_SLOT_NAME")?)
 }
 
 /// Opened anew each time, since a driver that is loaded later brings the directory.

@@ -10,7 +10,6 @@ mod files;
 mod index;
 mod kfd;
 mod minors;
-mod pci;
 mod usage;
 
 use std::{
@@ -29,10 +28,9 @@ use client::{CardClients, Reader};
 use files::TEXT_BYTES;
 use index::{Index, IndexError};
 use kfd::Kfd;
-use pci::PciAddress;
 use usage::Shares;
 
-use crate::cost::thread_time;
+use crate::{cost::thread_time, pci::PciAddress};
 
 /// How long a look through all of /proc stands.
 pub(crate) const INDEX_PERIOD: Duration = Duration::from_secs(5);
@@ -49,8 +47,7 @@ const MOST_KEPT_FILES: usize = 256;
 /// A card whose clients are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CardKey {
-    /// As in `0000:65:00.0`.
-    pub(crate) pci_slot: String,
+    pub(crate) address: PciAddress,
     /// Whether it has no memory of its own but uses the system's (an APU's carve-out is no more than a part of it).
     pub(crate) is_integrated: bool,
 }
@@ -70,7 +67,7 @@ enum Access {
 pub(crate) struct Clients {
     path: PathBuf,
     root: Option<OwnedFd>,
-    addresses: Vec<Option<PciAddress>>,
+    addresses: Vec<PciAddress>,
     cards: Vec<CardClients>,
     index: Index,
     indexed_ns: Option<u64>,
@@ -87,7 +84,7 @@ impl Clients {
         Self {
             path: root.to_owned(),
             root: None,
-            addresses: cards.iter().map(|card| PciAddress::parse(card.pci_slot.as_bytes())).collect(),
+            addresses: cards.iter().map(|card| card.address).collect(),
             cards: cards.iter().map(|card| CardClients::new(card.is_integrated)).collect(),
             index: Index::default(),
             indexed_ns: None,

@@ -20,7 +20,7 @@ use super::{
     machine::{AMD, INTEL, MIB, Machine, amdgpu},
 };
 use crate::clients::{
-    CardKey, Clients,
+    Clients,
     files::{self, TEXT_BYTES},
 };
 
@@ -80,7 +80,7 @@ fn what_was_seen_before_is_not_published_once_not_all_is_seen() {
 
 /// Looks at this machine twice.
 fn look_at_this_machine() -> (Clients, Vec<Process>) {
-    let mut clients = Clients::new(Path::new("/"), &[CardKey { pci_slot: INTEL.slot.to_owned(), is_integrated: true }]);
+    let mut clients = Clients::new(Path::new("/"), &[INTEL.key()]);
     for second in [10, 20] {
         let now = Now { boottime_ns: second * 1_000_000_000, clock_offset_ns: 0 };
         clients.look(now, &|_| true);

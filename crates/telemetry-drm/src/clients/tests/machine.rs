@@ -8,7 +8,10 @@ use drm_sim::{
 };
 use telemetry::{Now, Process};
 
-use crate::clients::{CardKey, Clients};
+use crate::{
+    clients::{CardKey, Clients},
+    pci::PciAddress,
+};
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
@@ -17,6 +20,12 @@ pub(super) const GIB: u64 = 1 << 30;
 pub(super) struct Card {
     pub(super) slot: &'static str,
     pub(super) is_integrated: bool,
+}
+
+impl Card {
+    pub(super) fn key(&self) -> CardKey {
+        CardKey { address: PciAddress::parse(self.slot.as_bytes()).unwrap(), is_integrated: self.is_integrated }
+    }
 }
 
 pub(super) const AMD: Card = Card { slot: "0000:65:00.0", is_integrated: false };
@@ -60,7 +69,7 @@ impl Machine {
                 fs::write(device.join("uevent"), format!("DRIVER=any\nPCI_SLOT_NAME={}\n", card.slot)).unwrap();
             }
         }
-        let keys: Vec<_> = cards.iter().map(|card| CardKey { pci_slot: card.slot.to_owned(), is_integrated: card.is_integrated }).collect();
+        let keys: Vec<_> = cards.iter().map(Card::key).collect();
         Self {
             proc: Proc::new(tree.root()),
             clients: Clients::new(tree.root(), &keys),
