@@ -42,7 +42,10 @@ fn dump_and_health_answer_whatever_the_maps_hold() {
         assert!(if is_known { status == 0 && !out.is_empty() } else { status == 1 && !err.is_empty() }, "seed {seed}: {status} {err}");
         let (status, out, _) = run(&pins, &["--health"]);
         let word = out.split(':').next().unwrap();
-        assert!(matches!((status, word), (0, "publishing" | "idle") | (3, "stale") | (1, "unknown")) && (is_known || status == 1), "seed {seed}: {status} {out}");
+        assert!(
+            matches!((status, word), (0, "publishing" | "idle") | (3, "stale") | (1, "unknown")) && (is_known || status == 1),
+            "seed {seed}: {status} {out}"
+        );
         assert!(out.lines().count() == 1 && !out.trim_end().contains(char::is_control), "seed {seed}: {out:?}");
     }
 }
