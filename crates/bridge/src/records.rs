@@ -118,13 +118,14 @@ impl Made {
         self.newest_sample_ns = 0;
     }
 
-    fn add(&mut self, sampled: Stamp, hold_ns: u64, now: Now) {
+    /// Of a sample that counts until `until_boottime_ns`.
+    fn add(&mut self, sampled: Stamp, until_boottime_ns: u64, now: Now) {
         self.offset_spread_ns = self.offset_spread_ns.max(sampled.clock_offset_ns.abs_diff(now.clock_offset_ns));
         if sampled.realtime_ns > now.realtime_ns() {
             // It is published as of now, which is another time at the next tick.
             self.until_boottime_ns = 0;
-        } else if counts(sampled, hold_ns, now) {
-            self.until_boottime_ns = self.until_boottime_ns.min(sampled.boottime_ns().saturating_add(hold_ns));
+        } else if now.boottime_ns <= until_boottime_ns {
+            self.until_boottime_ns = self.until_boottime_ns.min(until_boottime_ns);
         }
     }
 }
@@ -209,11 +210,7 @@ impl RecordBuilder {
         entries.extend(self.by_key.iter().map(|place| {
             let origin = &self.origins[usize::from(place.origin)];
             let process = &origin.reading(parts).processes[place.process as usize];
-            if let Some(sample) = process.utilization {
-                made.add(sample.sampled, origin.hold_ns, now);
-            }
-            // The slots are few: an index that has one fits.
-            (place.key, process_record(process, origin.index as u8, origin.hold_ns, now))
+            (place.key, process_record(process, origin, now, made))
         }));
         if entries.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             fold_instances(entries);
@@ -358,22 +355,20 @@ fn sample_hold_ns(reading: &Reading) -> u64 {
     SHORTEST_SAMPLE_HOLD.max(periods).as_nanos() as u64
 }
 
-/// Whether a utilization sample is not too old.
-fn counts(sampled: Stamp, hold_ns: u64, now: Now) -> bool {
-    now.boottime_ns.saturating_sub(sampled.boottime_ns()) <= hold_ns
-}
-
-fn process_record(process: &Process, device: u8, hold_ns: u64, now: Now) -> GpuPidMetrics {
+fn process_record(process: &Process, origin: &Origin, now: Now, made: &mut Made) -> GpuPidMetrics {
     let mut record = GpuPidMetrics {
         // All ones is NVML's "not available".
         used_gpu_memory: process.used_memory_bytes.filter(|&bytes| bytes != u64::MAX).unwrap_or(0),
-        gpu_device: device,
+        // The slots are few: an index that has one fits.
+        gpu_device: origin.index as u8,
         mig_instance: process.mig_instance.unwrap_or(0),
         ..GpuPidMetrics::default()
     };
     if let Some(sample) = process.utilization {
         record.timestamp_ns = publish_time(sample.sampled, now);
-        if counts(sample.sampled, hold_ns, now) {
+        let until_boottime_ns = sample.sampled.boottime_ns().saturating_add(origin.hold_ns);
+        made.add(sample.sampled, until_boottime_ns, now);
+        if now.boottime_ns <= until_boottime_ns {
             record.sm_util_pct = sample.sm_pct.min(100);
             record.mem_util_pct = sample.mem_pct.min(100);
             record.enc_util_pct = sample.enc_pct.min(100);
