@@ -7,7 +7,7 @@ use telemetry::{Identity, OpenError, OpenSource, SourceInfo, TelemetrySource};
 
 use crate::{
     LibraryChoice,
-    device::{LateDevice, NvmlDevice, Turns},
+    device::{LateDevice, NvmlDevice, Turnstiles},
     library::{self, Candidate},
     sys::{Code, Gpu, Library, LoadError},
 };
@@ -88,15 +88,15 @@ impl TelemetrySource for NvmlSource {
                 "NVML ({path}) reports no GPU (is one attached to the driver? nvidia-smi lists them)"
             )));
         }
-        let turns = Turns::default();
+        let turnstiles = Turnstiles::default();
         let mut devices = Vec::new();
         let mut failures = Vec::new();
         for index in 0..count {
             match library.device(index) {
-                Ok(gpu) => devices.push(NvmlDevice::boxed(identify(&gpu, index), gpu, &turns)),
+                Ok(gpu) => devices.push(NvmlDevice::boxed(identify(&gpu, index), gpu, &turnstiles)),
                 Err(code) if code.is_source_gone() => return Err(init_error(code, &path)),
                 Err(code) => {
-                    devices.push(LateDevice::boxed(index, NVIDIA, library.clone(), &turns, code));
+                    devices.push(LateDevice::boxed(index, NVIDIA, library.clone(), &turnstiles, code));
                     failures.push(format!("GPU {index}: {code}"));
                 }
             }

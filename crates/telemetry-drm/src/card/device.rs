@@ -13,7 +13,7 @@ use super::{
     pcie::PcieBandwidth,
     question::{PROBES, QUESTIONS, Question},
     sensors::Sensors,
-    turn::{SharedClients, Turn},
+    shared_clients::{Borrower, SharedClients},
 };
 use crate::sysfs::Files;
 
@@ -68,7 +68,7 @@ pub(crate) struct DrmDevice {
     /// When what stands was read, for a card that is left alone.
     touched: Option<Stamp>,
     presence_due_ns: u64,
-    turn: Turn,
+    borrower: Borrower,
 }
 
 impl DrmDevice {
@@ -96,7 +96,7 @@ impl DrmDevice {
             is_deferred: [false; QUESTIONS.len()],
             touched: None,
             presence_due_ns: 0,
-            turn: Turn::default(),
+            borrower: Borrower::default(),
         })
     }
 
@@ -141,7 +141,8 @@ impl DrmDevice {
             Access::Asleep => false,
             _ if QUESTIONS[probe].is_gentle(self.driver()) => true,
             Access::Gentle => false,
-            Access::Full { since_ns } => since_ns == 0 || self.read_ns[probe] < since_ns,
+            Access::Peek { since_ns } => self.read_ns[probe] < since_ns,
+            Access::Full => true,
         }
     }
 
@@ -153,8 +154,8 @@ impl DrmDevice {
             return false;
         };
         let read_ns = self.read_ns[probe];
-        let looked = self.turn.take(clients, now_ns).map(|clients| clients.has_looked_since(read_ns));
-        looked.unwrap_or_else(|| self.turn.is_missed(now_ns)) && self.card().gate.may_read_clients(now_ns)
+        let looked = self.borrower.take(clients, now_ns).map(|clients| clients.has_looked_since(read_ns));
+        looked.unwrap_or_else(|| self.borrower.is_missed(now_ns)) && self.card().gate.may_read_clients(now_ns)
     }
 
     fn answer(&mut self, question: Question, access: Access, now: Now, reading: &mut Reading) -> Answer {
@@ -166,7 +167,7 @@ impl DrmDevice {
             Question::Memory if self.driver().is_intel() => self.ask_intel_memory(now_ns, reading),
             Question::Utilization if self.driver().is_intel() => self.ask_intel_utilization(reading),
             Question::Pcie => {
-                let may_ask = access == Access::Full { since_ns: 0 };
+                let may_ask = access == Access::Full;
                 let answer = self.pcie.ask(may_ask, now_ns, &mut reading.metrics);
                 self.pcie_wait = self.pcie.wait(now_ns);
                 answer
@@ -226,16 +227,16 @@ impl DrmDevice {
             self.clients_wait = looker::WATCH_PERIOD;
             return Answer::Answered;
         }
-        let looked = self.turn.look(clients, now);
+        let looked = self.borrower.look(clients, now);
         self.clients_wait = looked.map_or(Duration::ZERO, |clients| clients.look_due_in(now));
         Answer::Answered
     }
 
     fn ask_processes(&mut self, now: Now, reading: &mut Reading) -> Answer {
         let Some(clients) = &self.shared.clients else { return Answer::NotSupported };
-        let Some(mut clients) = self.turn.read(clients, self.place, now) else {
-            if self.turn.is_missed(now.boottime_ns) {
-                self.turn.tell(&self.shared.cards[self.place].found.pci);
+        let Some(mut clients) = self.borrower.read(clients, self.place, now) else {
+            if self.borrower.is_missed(now.boottime_ns) {
+                self.borrower.tell(&self.shared.cards[self.place].found.pci);
                 self.forget_clients(reading);
             }
             return Answer::Answered;
@@ -259,7 +260,7 @@ impl DrmDevice {
     fn ask_departures(&mut self, now_ns: u64, reading: &mut Reading) -> Answer {
         let is_known = mem::take(&mut self.has_read_clients);
         let Some(clients) = &self.shared.clients else { return Answer::NotSupported };
-        if !is_known && let Some(mut clients) = self.turn.take(clients, now_ns) {
+        if !is_known && let Some(mut clients) = self.borrower.take(clients, now_ns) {
             clients.drop_departed(self.place);
             clients.processes_of(self.place, &mut reading.processes);
         }
@@ -357,10 +358,10 @@ impl Device for DrmDevice {
     }
 
     fn time_elsewhere(&self) -> Duration {
-        self.pcie.time() + self.turn.elsewhere()
+        self.pcie.time() + self.borrower.elsewhere()
     }
 
     fn time_waiting(&self) -> Duration {
-        self.turn.waiting()
+        self.borrower.waiting()
     }
 }

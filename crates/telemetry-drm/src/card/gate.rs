@@ -34,8 +34,10 @@ pub(crate) enum Access {
     Asleep,
     /// It is idle and may fall asleep: only what makes no power call.
     Gentle,
-    /// Everything that was not read since `since_ns`; 0: everything.
-    Full { since_ns: u64 },
+    /// It is idle and did not fall asleep: everything once, that is what was not read since `since_ns`.
+    Peek { since_ns: u64 },
+    /// Everything.
+    Full,
 }
 
 /// Watches one card's runtime power management. Shared by whoever reads of the card.
@@ -106,7 +108,7 @@ impl Gate {
         if access == Access::Gentle {
             state.access = state.peek(now_ns);
         }
-        let may_read = matches!(state.access, Access::Full { .. });
+        let may_read = matches!(state.access, Access::Peek { .. } | Access::Full);
         if may_read {
             // The caller is about to.
             state.touched_ns = now_ns;
@@ -124,7 +126,7 @@ impl Gate {
         let mut state = self.lock();
         state.progress_ns = now_ns;
         if state.access != Access::Asleep {
-            state.access = Access::Full { since_ns: 0 };
+            state.access = Access::Full;
         }
     }
 
@@ -162,15 +164,15 @@ impl State {
             self.quiet_ns = self.read_settings(files, now_ns);
         }
         if self.quiet_ns.is_none() {
-            return Access::Full { since_ns: 0 };
+            return Access::Full;
         }
         if now_ns.saturating_sub(self.progress_ns) < PROGRESS_HOLDS_NS {
             self.peek_ns = None;
-            return Access::Full { since_ns: 0 };
+            return Access::Full;
         }
         if let Some(peek_ns) = self.peek_ns {
             if now_ns.saturating_sub(peek_ns) < PEEK_NS {
-                return Access::Full { since_ns: peek_ns };
+                return Access::Peek { since_ns: peek_ns };
             }
             self.peek_ns = None;
         }
@@ -183,7 +185,7 @@ impl State {
             return Access::Gentle;
         }
         self.peek_ns = Some(now_ns);
-        Access::Full { since_ns: now_ns }
+        Access::Peek { since_ns: now_ns }
     }
 
     /// A card that wakes up is left alone until it is awake: a read would wait for it.

@@ -14,7 +14,7 @@ mod power;
 mod question;
 mod roster;
 mod sensors;
-mod turn;
+mod shared_clients;
 
 use std::{fmt, path::PathBuf};
 
@@ -24,7 +24,7 @@ pub(crate) use self::{
     gate::Gate,
     identity::identify,
     roster::Roster,
-    turn::SharedClients,
+    shared_clients::SharedClients,
 };
 
 /// Where Intel's integrated GPUs are: on bus 0, as device 2.

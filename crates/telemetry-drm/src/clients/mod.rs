@@ -52,12 +52,12 @@ pub(crate) struct CardKey {
     pub(crate) is_integrated: bool,
 }
 
-/// Of whom /proc tells.
+/// Whose processes /proc shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
+enum Visibility {
     /// Not looked yet.
     Unknown,
-    Full,
+    Everybody,
     Denied,
     ForeignNamespace,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Clients {
     indexed_ns: Option<u64>,
     index_rest: Duration,
     kfd: Kfd,
-    access: Access,
+    visibility: Visibility,
     answers: Vec<Cell<Option<bool>>>,
     text: Box<[u8; TEXT_BYTES]>,
 }
@@ -90,7 +90,7 @@ impl Clients {
             indexed_ns: None,
             index_rest: Duration::ZERO,
             kfd: Kfd::new(cards.len()),
-            access: Access::Unknown,
+            visibility: Visibility::Unknown,
             answers: vec![Cell::new(None); cards.len()],
             text: Box::new([0; TEXT_BYTES]),
         }
@@ -123,7 +123,9 @@ impl Clients {
 
     /// Whether [`refresh`](Self::refresh) has nothing to ask the driver of `card`.
     pub(crate) fn are_at_rest(&self, card: usize, now: Now) -> bool {
-        self.access != Access::Full || (self.cards[card].is_empty() && !self.kfd.is_due(card, now.boottime_ns)) || self.is_fresh(card, now)
+        self.visibility != Visibility::Everybody
+            || (self.cards[card].is_empty() && !self.kfd.is_due(card, now.boottime_ns))
+            || self.is_fresh(card, now)
     }
 
     fn is_fresh(&self, card: usize, now: Now) -> bool {
@@ -144,7 +146,7 @@ impl Clients {
         let may_read = |card: usize| once(&answers, card, may_read);
         self.read_clients(card, now, &root, &may_read);
         self.kfd.drop_departed(&root, card);
-        if self.access == Access::Full
+        if self.visibility == Visibility::Everybody
             && self.kfd.is_due(card, now.boottime_ns)
             && may_read(card)
             && self.kfd.read(&root, card, now, &mut self.text)
@@ -171,7 +173,7 @@ impl Clients {
     /// Puts the processes that use `card` into `processes`, by PID: none where not all can be seen.
     pub(crate) fn processes_of(&self, card: usize, processes: &mut Vec<Process>) {
         processes.clear();
-        if self.access != Access::Full {
+        if self.visibility != Visibility::Everybody {
             return;
         }
         let mut compute = self.kfd.processes(card).iter().peekable();
@@ -190,7 +192,7 @@ impl Clients {
     /// The busiest kind of engine of `card` with the work of all clients, 0–100. Absent where not all clients can be seen or none has been
     /// seen twice, and while their figures may not be read.
     pub(crate) fn busy_pct(&self, card: usize) -> Option<u32> {
-        (self.access == Access::Full).then(|| self.cards[card].busy_pct()).flatten()
+        (self.visibility == Visibility::Everybody).then(|| self.cards[card].busy_pct()).flatten()
     }
 
     /// Whether any work ran on `card` since this was last asked.
@@ -200,7 +202,7 @@ impl Clients {
 
     /// Whether the processes of all users can be seen. Where not, processes are absent, and what is summed over them.
     pub(crate) fn sees_everybody(&self) -> bool {
-        self.access == Access::Full
+        self.visibility == Visibility::Everybody
     }
 
     /// Whether all of /proc was looked through after `at_ns`.
@@ -225,7 +227,7 @@ impl Clients {
     }
 
     fn read_clients(&mut self, card: usize, now: Now, root: &OwnedFd, may_read: &dyn Fn(usize) -> bool) {
-        if self.access != Access::Full || self.cards[card].is_empty() || !may_read(card) {
+        if self.visibility != Visibility::Everybody || self.cards[card].is_empty() || !may_read(card) {
             return;
         }
         let (cards, reader) = self.reader(root);
@@ -245,42 +247,42 @@ impl Clients {
     }
 
     fn take_index(&mut self, root: &OwnedFd, may_read: &dyn Fn(usize) -> bool) {
-        let access = if index::is_foreign_namespace(root, &mut self.text) {
-            Access::ForeignNamespace
+        let visibility = if index::is_foreign_namespace(root, &mut self.text) {
+            Visibility::ForeignNamespace
         } else {
             match self.index.take(root.as_fd(), &self.addresses, may_read, &mut self.text) {
-                Ok(()) => Access::Full,
-                Err(IndexError::Denied) => Access::Denied,
+                Ok(()) => Visibility::Everybody,
+                Err(IndexError::Denied) => Visibility::Denied,
                 Err(IndexError::Failed(error)) => {
                     debug!("cannot look through {}: {error}", self.path.join("proc").display());
                     return;
                 }
             }
         };
-        self.say(access);
-        self.access = access;
+        self.say(visibility);
+        self.visibility = visibility;
         for (card, clients) in self.cards.iter_mut().enumerate() {
-            match access {
-                Access::Full => clients.take_holders(card, self.index.holders()),
-                Access::Unknown | Access::Denied | Access::ForeignNamespace => clients.clear(),
+            match visibility {
+                Visibility::Everybody => clients.take_holders(card, self.index.holders()),
+                Visibility::Unknown | Visibility::Denied | Visibility::ForeignNamespace => clients.clear(),
             }
         }
         self.kfd.find_gpus(root, self.index.minors(), &self.addresses, &mut self.text);
     }
 
-    fn say(&self, access: Access) {
-        if access == self.access {
+    fn say(&self, visibility: Visibility) {
+        if visibility == self.visibility {
             return;
         }
-        match access {
-            Access::Full if self.access == Access::Unknown => {}
-            Access::Unknown => {}
-            Access::Full => info!("the processes of all users can be seen: GPU processes are published"),
-            Access::Denied => warn!(
+        match visibility {
+            Visibility::Everybody if self.visibility == Visibility::Unknown => {}
+            Visibility::Unknown => {}
+            Visibility::Everybody => info!("the processes of all users can be seen: GPU processes are published"),
+            Visibility::Denied => warn!(
                 "not all processes can be looked at: GPU processes of AMD and Intel, and Intel's utilization, are absent (reading /proc/PID/fd \
                  and fdinfo of other users takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)"
             ),
-            Access::ForeignNamespace => warn!(
+            Visibility::ForeignNamespace => warn!(
                 "not in the host's PID namespace: GPU processes of AMD and Intel, and Intel's utilization, are absent (run with the host's: \
                  hostPID: true, or --pid=host)"
             ),

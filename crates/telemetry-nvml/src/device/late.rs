@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use telemetry::{Answer, Device, DeviceError, Identity, Now, Probe, Reading};
 
-use super::{NvmlDevice, PROBES, Turns};
+use super::{NvmlDevice, PROBES, Turnstiles};
 use crate::{
     source::identify,
     sys::{Code, Library},
@@ -19,7 +19,7 @@ const LONGEST_GAP_NS: u64 = 64_000_000_000;
 pub(crate) struct LateDevice {
     identity: Identity,
     library: Library,
-    turns: Turns,
+    turnstiles: Turnstiles,
     found: Option<Box<dyn Device>>,
     failure: Code,
     next_look_ns: u64,
@@ -28,9 +28,9 @@ pub(crate) struct LateDevice {
 
 impl LateDevice {
     /// The device of this index, of which nothing else is known, and why its handle could not be had.
-    pub(crate) fn boxed(index: u32, vendor_id: u32, library: Library, turns: &Turns, failure: Code) -> Box<dyn Device> {
+    pub(crate) fn boxed(index: u32, vendor_id: u32, library: Library, turnstiles: &Turnstiles, failure: Code) -> Box<dyn Device> {
         let identity = Identity { index, vendor_id, ..Identity::default() };
-        Box::new(Self { identity, library, turns: turns.clone(), found: None, failure, next_look_ns: 0, gap_ns: FIRST_GAP_NS })
+        Box::new(Self { identity, library, turnstiles: turnstiles.clone(), found: None, failure, next_look_ns: 0, gap_ns: FIRST_GAP_NS })
     }
 
     fn look(&mut self, now: Now) -> Result<&mut Box<dyn Device>, DeviceError> {
@@ -40,7 +40,7 @@ impl LateDevice {
             match self.library.device(self.identity.index) {
                 Ok(gpu) => {
                     self.identity = identify(&gpu, self.identity.index);
-                    self.found = Some(NvmlDevice::boxed(self.identity.clone(), gpu, &self.turns));
+                    self.found = Some(NvmlDevice::boxed(self.identity.clone(), gpu, &self.turnstiles));
                 }
                 Err(code) if code.is_source_gone() => return Err(DeviceError::SourceGone(format!("looking for a handle: {code}"))),
                 Err(code) => self.failure = code,

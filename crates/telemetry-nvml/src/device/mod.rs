@@ -8,7 +8,7 @@ mod processes;
 mod scratch;
 mod sensors;
 mod throughput;
-mod turn;
+mod turnstile;
 mod utilization;
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use telemetry::{Answer, Device, DeviceError, Identity, Now, Probe, Reading};
 
 pub(crate) use self::late::LateDevice;
 use self::{
-    calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, scratch::Scratch, throughput::Throughput, turn::Turnstile,
+    calls::Calls, nvlink::NvLink, pcie::Pcie, processes::ProcessProbes, scratch::Scratch, throughput::Throughput, turnstile::Turnstile,
     utilization::Utilization,
 };
 use crate::{pure::processes::ListKind, sys::Gpu};
@@ -89,14 +89,14 @@ impl Question {
 
 /// Who may call the driver, for all GPUs of one library.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns {
+pub(crate) struct Turnstiles {
     questions: Turnstile,
-    /// A driver may hold its lock for the 20 ms that this call takes, and sixteen of them in a row would be some polls. It is made beside
-    /// the questions.
+    /// A driver may hold its lock for the 20 ms that this call takes, and those of many GPUs in a row would be some polls. It is made
+    /// beside the questions.
     throughput: Turnstile,
 }
 
-impl Default for Turns {
+impl Default for Turnstiles {
     fn default() -> Self {
         // Longer than any question but the first takes.
         Self { questions: Turnstile::new(Duration::from_millis(20)), throughput: Turnstile::new(Duration::from_millis(250)) }
@@ -123,9 +123,9 @@ pub(crate) struct NvmlDevice {
 const FAILURE_HOLD: Duration = Duration::from_millis(500);
 
 impl NvmlDevice {
-    pub(crate) fn boxed(identity: Identity, gpu: Gpu, turns: &Turns) -> Box<dyn Device> {
+    pub(crate) fn boxed(identity: Identity, gpu: Gpu, turnstiles: &Turnstiles) -> Box<dyn Device> {
         let pcie = Pcie::new(&gpu);
-        let throughput = Throughput::new(identity.index, turns.throughput.clone());
+        let throughput = Throughput::new(identity.index, turnstiles.throughput.clone());
         let calls = Calls::new(gpu, identity.uuid.clone());
         Box::new(Self {
             identity,
@@ -135,7 +135,7 @@ impl NvmlDevice {
             pcie,
             throughput,
             nvlink: NvLink::Unknown,
-            turnstile: turns.questions.clone(),
+            turnstile: turnstiles.questions.clone(),
             time_waiting: Duration::ZERO,
             sound_ns: [0; QUESTIONS.len()],
         })
@@ -200,11 +200,11 @@ impl Device for NvmlDevice {
 
     fn ask(&mut self, probe: usize, now: Now, reading: &mut Reading) -> Result<Answer, DeviceError> {
         let start = Instant::now();
-        let turn = self.turnstile.pass();
+        let pass = self.turnstile.pass();
         let waited = start.elapsed();
         self.time_waiting += waited;
         let answer = self.try_ask(probe, after(now, waited), reading);
-        drop(turn);
+        drop(pass);
         self.calls.tell_failures(&mut reading.failures);
         answer
     }
@@ -218,7 +218,7 @@ impl Device for NvmlDevice {
     }
 }
 
-/// The clocks after a wait: rates are over the time between two calls, not between two turns asked for.
+/// The clocks after a wait: rates are over the time between two calls, not between two times of asking.
 fn after(now: Now, waited: Duration) -> Now {
     const NEGLIGIBLE: Duration = Duration::from_micros(100);
     if waited < NEGLIGIBLE {

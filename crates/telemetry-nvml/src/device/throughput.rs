@@ -10,7 +10,7 @@ use telemetry::{Answer, Aside, DeviceError, Metrics, Now};
 
 use super::{
     calls::{Call, Calls},
-    turn::{Turn, Turnstile},
+    turnstile::{Pass, Turnstile},
 };
 use crate::sys::{Code, Direction, Gpu};
 
@@ -24,7 +24,7 @@ const STUCK_NS: u64 = 5_000_000_000;
 /// library, which then cannot be shut down anyway.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-type Request = (Gpu, Direction, Turn);
+type Request = (Gpu, Direction, Pass);
 type Reply = (Result<u32, Code>, Duration);
 
 /// What is remembered of the call's answers.
@@ -95,9 +95,9 @@ impl Throughput {
             return Ok(Answer::NotSupported);
         }
         if now.boottime_ns >= self.due_ns
-            && let Some(turn) = self.turnstile.try_pass()
+            && let Some(pass) = self.turnstile.try_pass()
         {
-            self.request(calls, now, turn);
+            self.request(calls, now, pass);
         }
         // An answer is looked for at every opportunity; that costs nothing.
         let until_due = Duration::from_nanos(self.due_ns.saturating_sub(now.boottime_ns));
@@ -120,7 +120,7 @@ impl Throughput {
         self.due_ns = asked_ns.saturating_add(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn request(&mut self, calls: &Calls, now: Now, turn: Turn) {
+    fn request(&mut self, calls: &Calls, now: Now, pass: Pass) {
         let mut direction = self.next;
         if calls.is_never(call_of(direction)) {
             direction = opposite(direction);
@@ -128,12 +128,12 @@ impl Throughput {
         self.next = opposite(direction);
         let index = self.index;
         let worker = self.worker.get_or_insert_with(|| Aside::start(&format!("pcie-{index}"), PATIENCE, call));
-        worker.ask((calls.gpu().clone(), direction, turn));
+        worker.ask((calls.gpu().clone(), direction, pass));
         self.in_flight = Some((direction, now.boottime_ns));
     }
 }
 
-/// The library and the turn are let go of before anybody can learn that the call is over.
+/// The library and the pass are let go of before anybody can learn that the call is over.
 fn call((gpu, direction, _turn): Request) -> Reply {
     let start = Instant::now();
     let result = gpu.pcie_throughput(direction);

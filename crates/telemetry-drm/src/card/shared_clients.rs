@@ -1,4 +1,4 @@
-//! A device's turn at the clients, which all cards share.
+//! The clients, which all cards share, and how a device has them for a moment.
 //!
 //! One device at a time has them looked for or read, on a thread that they share too. Mostly that takes no time to speak of; but a driver that
 //! hangs may keep the file of one of its clients from ever being read, and then the devices do without their clients rather than hang too.
@@ -75,17 +75,17 @@ impl Errand {
     }
 }
 
-/// What one device remembers of its turns.
+/// A device that takes the clients, and what it remembers of that.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
-    /// When it first went without, since it last had one.
+pub(super) struct Borrower {
+    /// When it first went without, since it last had them.
     refused_ns: Option<u64>,
     is_told: bool,
     waiting: Duration,
     elsewhere: Duration,
 }
 
-impl Turn {
+impl Borrower {
     /// The clients as they are known, or none while somebody is at them for too long. Who was refused does not wait the next time.
     pub(super) fn take<'clients>(&mut self, shared: &'clients SharedClients, now_ns: u64) -> Option<MutexGuard<'clients, Clients>> {
         let taken = self.lock(&shared.clients);

@@ -21,15 +21,15 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when whose turn it is has been inside.
+    /// Since when whoever is inside has been there.
     since: Option<Instant>,
-    /// Who wait: where nobody does, the end of a turn need not be told, which takes a system call.
+    /// Who wait: where nobody does, that somebody has left need not be told, which takes a system call.
     waiting: u32,
 }
 
-/// A turn, which ends when it is dropped.
+/// Whoever has it is inside, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Pass {
     shared: Arc<Shared>,
     since: Instant,
 }
@@ -41,18 +41,18 @@ impl Turnstile {
     }
 
     /// Passes if nobody is inside.
-    pub(crate) fn try_pass(&self) -> Option<Turn> {
+    pub(crate) fn try_pass(&self) -> Option<Pass> {
         let mut state = self.0.lock();
-        self.0.time_left(state.since).is_zero().then(|| Turn::begin(&self.0, &mut state))
+        self.0.time_left(state.since).is_zero().then(|| Pass::begin(&self.0, &mut state))
     }
 
     /// Waits until nobody is inside, or for no longer than the patience with each who is.
-    pub(crate) fn pass(&self) -> Turn {
+    pub(crate) fn pass(&self) -> Pass {
         let mut state = self.0.lock();
         loop {
             let time_left = self.0.time_left(state.since);
             if time_left.is_zero() {
-                return Turn::begin(&self.0, &mut state);
+                return Pass::begin(&self.0, &mut state);
             }
             state.waiting += 1;
             state = self.0.left.wait_timeout(state, time_left).unwrap_or_else(PoisonError::into_inner).0;
@@ -72,7 +72,7 @@ impl Shared {
     }
 }
 
-impl Turn {
+impl Pass {
     fn begin(shared: &Arc<Shared>, state: &mut State) -> Self {
         let since = Instant::now();
         state.since = Some(since);
@@ -80,7 +80,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Pass {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         // Unless somebody lost patience with this one.
@@ -112,23 +112,23 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let turn = turnstile.pass();
+                        let pass = turnstile.pass();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         thread::yield_now();
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        drop(turn);
+                        drop(pass);
                     }
                 });
             }
         });
-        let turn = turnstile.try_pass().unwrap();
+        let pass = turnstile.try_pass().unwrap();
         assert!(turnstile.try_pass().is_none());
-        drop(turn);
+        drop(pass);
         assert!(turnstile.try_pass().is_some());
     }
 
     #[test]
-    fn who_stays_too_long_is_passed_by_and_cannot_end_the_next_ones_turn() {
+    fn who_stays_too_long_is_passed_by_and_cannot_end_the_next_ones_pass() {
         let turnstile = Turnstile::new(Duration::from_millis(20));
         let stuck = turnstile.pass();
         let start = Instant::now();
