@@ -3,7 +3,7 @@
 mod flood;
 
 use std::{
-    io::Write as _,
+    io::{self, IsTerminal as _, Write as _},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -13,12 +13,15 @@ use log::{Level, LevelFilter, Log, Metadata, Record, SetLoggerError};
 
 use self::flood::{Floods, Site};
 
-/// Starts the log. The level comes from the flag alone; `RUST_LOG` is not consulted.
+/// Starts the log. The level comes from the flag alone; `RUST_LOG` is not consulted. On a terminal that shows colours levels have them, unless
+/// `NO_COLOR` is set.
 ///
 /// # Errors
 /// When a log was started before.
 pub fn start(level: LevelFilter) -> Result<(), SetLoggerError> {
-    let inner = env_logger::Builder::new().filter_level(level).target(Target::Stderr).write_style(WriteStyle::Auto).format(line).build();
+    // Where nobody looks there is none, even if the environment asks for them (CLICOLOR_FORCE).
+    let style = if io::stderr().is_terminal() { WriteStyle::Auto } else { WriteStyle::Never };
+    let inner = env_logger::Builder::new().filter_level(level).target(Target::Stderr).write_style(style).format(line).build();
     log::set_boxed_logger(Box::new(Dammed { inner, floods: Mutex::default() }))?;
     log::set_max_level(level);
     Ok(())
@@ -66,7 +69,7 @@ impl Log for Dammed {
 }
 
 /// `2025-01-31T12:00:00.000Z INFO  message`; further lines of a message are indented.
-fn line(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
+fn line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
     let style = out.default_level_style(record.level());
     let message = record.args().to_string();
     write!(out, "{} {style}{:<5}{style:#} ", out.timestamp_millis(), record.level())?;

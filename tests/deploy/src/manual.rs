@@ -103,7 +103,13 @@ fn add(roff: &mut Roff, tag: &str, text: &str) {
 }
 
 const BRIDGE: &[Section] = &[
-    ("ENVIRONMENT", &[("NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID", "Set by systemd for Type=notify and WatchdogSec=.")]),
+    (
+        "ENVIRONMENT",
+        &[
+            ("NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID", "Set by systemd for Type=notify and WatchdogSec=."),
+            ("NO_COLOR, TERM", "NO_COLOR, if not empty, and TERM=dumb keep the help and the log on a terminal without colours."),
+        ],
+    ),
     (
         "FILES",
         &[
