@@ -1,16 +1,11 @@
 //! The daemon: signals, log, sources and the loop, put together.
 
-use std::{
-    path::{Path, PathBuf},
-    process,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, process, sync::Arc, time::Duration};
 
 use bridge::{
-    Control, MapOptions, Observer, Plan, SamplerError, Source, Unobserved, WhenUnavailable,
+    Control, MapOptions, Observer, Plan, Source, Unobserved, WhenUnavailable,
     clock::{Clock, SystemClock},
-    sampler::{ChildLauncher, LaneLauncher, Launch, Sampler},
+    sampler::{ChildLauncher, LaneLauncher},
 };
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 use telemetry::mock::MockSource;
@@ -18,7 +13,7 @@ use telemetry::mock::MockSource;
 use crate::{
     Error, PinGroup, PinMode,
     args::{Args, Mode, SourceName},
-    chain, exit, host_devices, logging,
+    backends, chain, exit, logging,
     notify::{self, Manager, Notifier},
     preflight, privileges, sampler_child,
     signals::{GRACE, Request, Signals},
@@ -30,16 +25,13 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 /// While it waits for a driver, the loop goes round once a second.
 const SHORTEST_WATCHDOG: Duration = Duration::from_secs(3);
 
-/// Where NVML looks for its device files.
-const DEV: &str = "/dev";
-
 /// Runs until a signal.
 pub(crate) fn run(args: &Args) -> Result<i32, Error> {
     let group = args.pin_group.as_ref().map(PinGroup::gid).transpose()?;
     let signals = Signals::block().map_err(Error::Signals)?;
     logging::start(args.log_level.into())?;
     // Before the first thread: each has capabilities of its own.
-    privileges::keep_what_the_maps_need(args.sources().any(|source| source == SourceName::Drm));
+    privileges::keep_what_the_maps_need(args.sources().any(|source| backends::of(source).borrows()));
     let control = Control::new().map_err(Error::Signals)?;
     let asked = control.clone();
     let ask = move |request| match request {
@@ -56,9 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<i32, Error> {
     if let Some(host_path) = args.host_path.as_deref().filter(|path| !path.is_dir()) {
         log::warn!("--host-path {} is not a directory; is the host's file system mounted there?", host_path.display());
     }
-    if let Some(host_path) = devices_from(args) {
-        host_devices::link(host_path, Path::new(DEV)).log(host_path);
-    }
+    backends::link_devices(args);
 
     let mut plan = plan(args);
     plan.maps.pin_mode = args.pin_mode.map(PinMode::bits);
@@ -112,16 +102,12 @@ fn plan(args: &Args) -> Plan {
 }
 
 fn real(source: SourceName, args: &Args) -> Source {
-    let missing = if source == SourceName::Drm { privileges::not_to_be_lent() } else { Vec::new() };
+    let backend = backends::of(source);
+    let missing = if backend.borrows() { privileges::not_to_be_lent() } else { Vec::new() };
     let arguments = sampler_child::arguments(source, args, missing.is_empty());
     // The service manager hears from the daemon alone.
     let child = ChildLauncher::new(PathBuf::from(THIS_PROGRAM), arguments).without_environment(&notify::ENVIRONMENT);
-    let launcher: Box<dyn Launch> = match (source, devices_from(args)) {
-        (SourceName::Nvml, Some(host_path)) => Box::new(Linking { child, host_path: host_path.to_owned() }),
-        (SourceName::Nvml, None) => Box::new(child),
-        (SourceName::Drm, _) => Box::new(Lending { child, root: args.drm_root.clone(), warning: preflight::processes_warning(&missing) }),
-    };
-    Source { name: source.name(), is_mock: false, launcher }
+    Source { name: source.name(), is_mock: false, launcher: backend.launcher(args, child, &missing) }
 }
 
 fn mock(args: &Args, clock: &Arc<dyn Clock>) -> Source {
@@ -136,58 +122,6 @@ fn mock(args: &Args, clock: &Arc<dyn Clock>) -> Source {
 /// Whether this machine has a process of that PID, whoever it belongs to.
 fn process_exists(pid: u32) -> bool {
     i32::try_from(pid).is_ok_and(|pid| kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH))
-}
-
-/// The host path, when its device files are to be linked.
-fn devices_from(args: &Args) -> Option<&Path> {
-    args.host_path.as_deref().filter(|_| args.symlink_nvidia_devs)
-}
-
-/// Links the host's device files anew before each start of the sampler: a driver that comes later brings its files later.
-#[derive(Debug)]
-struct Linking {
-    child: ChildLauncher,
-    host_path: PathBuf,
-}
-
-impl Launch for Linking {
-    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
-        let summary = host_devices::link(&self.host_path, Path::new(DEV));
-        // What was refused has been said at the start.
-        if summary.changed() > 0 {
-            summary.log(&self.host_path);
-        }
-        self.child.launch()
-    }
-}
-
-/// Gives the sampler what looking at other users' processes takes. Where there is no card for it, none is started.
-#[derive(Debug)]
-struct Lending {
-    child: ChildLauncher,
-    root: PathBuf,
-    /// What cannot be given and is lost for it, to be said when there is a card.
-    warning: Option<String>,
-}
-
-impl Launch for Lending {
-    fn launch(&mut self) -> Result<Box<dyn Sampler>, SamplerError> {
-        if let Some(warning) = self.warning.take() {
-            log::warn!("{warning}");
-        }
-        let _lent = privileges::lend();
-        self.child.launch()
-    }
-
-    fn missing(&mut self) -> Option<String> {
-        let missing = || format!("no GPU of the drivers amdgpu, i915 or xe in {}", self.root.join("sys/class/drm").display());
-        (!telemetry_drm::is_present(&self.root)).then(missing)
-    }
-
-    /// It is gone when cards come or go, and opening it reads the names of links.
-    fn is_reopened_at_once(&self) -> bool {
-        true
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The command line of `gpu-ebpf-bridge`: flags, log, signals, the host's device files, and the wiring of source, loop and maps.
 
 pub mod args;
+mod backends;
 mod daemon;
 mod error;
 pub mod exit;

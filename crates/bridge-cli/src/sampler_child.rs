@@ -8,16 +8,11 @@ use bridge::{
 };
 use clap::ValueEnum;
 use nix::sys::prctl;
-use telemetry::{OpenError, OpenSource, TelemetrySource};
-use telemetry_drm::{DrmOptions, DrmSource};
-use telemetry_nvml::{LibraryChoice, NvmlOptions, NvmlSource};
 
 use crate::{
-    Error,
+    Error, UsageError,
     args::{Args, Request, SourceName},
-    logging,
-    preflight::Driver,
-    privileges,
+    backends, logging,
 };
 
 /// What a command line begins with that is not a person's.
@@ -38,16 +33,11 @@ pub(crate) fn arguments(source: SourceName, args: &Args, looks_at_processes: boo
         format!("--poll-interval={}ns", args.poll_interval.effective().as_nanos()).into(),
         format!("--log-level={}", level.as_ref().map_or("info", |level| level.get_name())).into(),
     ]);
-    let paths = match source {
-        SourceName::Nvml => [("--host-path=", args.host_path.as_ref()), ("--nvml-library-path=", args.nvml_library_path.as_ref())],
-        SourceName::Drm => [("--host-path=", None), ("--drm-root=", Some(&args.drm_root))],
-    };
-    for (flag, path) in paths {
-        if let Some(path) = path {
-            let mut argument = OsString::from(flag);
-            argument.push(path);
-            arguments.push(argument);
-        }
+    for (flag, path) in backends::of(source).paths(args) {
+        let mut argument = OsString::from(flag);
+        argument.push("=");
+        argument.push(path);
+        arguments.push(argument);
     }
     arguments
 }
@@ -58,54 +48,22 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<i32, 
     let looks_at_processes = arguments.next_if(|argument| argument == WITHOUT_PROCESSES).is_none();
     let Request::Run(args) = Args::parse_from_go(arguments)? else { return Ok(0) };
     logging::start(args.log_level.into())?;
-    let is_drm = args.source == [SourceName::Drm];
-    if is_drm {
-        privileges::keep_what_the_processes_need(looks_at_processes);
-    } else {
-        privileges::keep_what_the_library_needs();
-    }
-    if let Err(errno) = prctl::set_name(if is_drm { c"drm-sampler" } else { c"gpu-sampler" }) {
+    let backend = backends::of(source_of(&args)?);
+    backend.keep_what_it_needs(looks_at_processes);
+    if let Err(errno) = prctl::set_name(backend.process_name()) {
         log::debug!("cannot name the sampler process: {errno}");
     }
-    let mut source: Box<dyn TelemetrySource> = if is_drm {
-        Box::new(DrmSource::new(DrmOptions { root: args.drm_root.clone(), looks_at_processes }))
-    } else {
-        Box::new(Explaining { source: nvml(&args), driver: Driver::of(args.host_path.as_deref()) })
-    };
+    let mut source = backend.source(&args, looks_at_processes);
     let options = RelayOptions { poll_interval: args.poll_interval.effective(), clock: Arc::new(SystemClock) };
     relay(source.as_mut(), &options).map_err(Error::Relay)?;
     Ok(0)
 }
 
-fn nvml(args: &Args) -> NvmlSource {
-    let library = match (&args.nvml_library_path, &args.host_path) {
-        (Some(path), _) => LibraryChoice::Path(path.clone()),
-        (None, Some(host)) => LibraryChoice::UnderHost(host.clone()),
-        (None, None) => LibraryChoice::Search,
-    };
-    NvmlSource::new(NvmlOptions { library })
-}
-
-/// Says, when NVML does not open, what of the machine stands in its way.
-struct Explaining {
-    source: NvmlSource,
-    driver: Driver,
-}
-
-impl TelemetrySource for Explaining {
-    fn open(&mut self) -> Result<OpenSource, OpenError> {
-        let explained = |text| match self.driver.obstacle() {
-            Some(obstacle) => format!("{text}; {obstacle}"),
-            None => text,
-        };
-        self.source.open().map_err(|error| match error {
-            OpenError::NotAvailable(text) => OpenError::NotAvailable(explained(text)),
-            OpenError::Failed(text) => OpenError::Failed(explained(text)),
-        })
-    }
-
-    fn is_free(&self) -> bool {
-        self.source.is_free()
+/// A child reads one source.
+fn source_of(args: &Args) -> Result<SourceName, UsageError> {
+    match args.source[..] {
+        [source] => Ok(source),
+        _ => Err(UsageError::Refused(format!("{ENTRY} reads one source, and is started by the daemon"))),
     }
 }
 
@@ -113,7 +71,9 @@ impl TelemetrySource for Explaining {
 mod tests {
     use std::ffi::OsString;
 
-    use super::{ENTRY, WITHOUT_PROCESSES, arguments};
+    use clap::ValueEnum;
+
+    use super::{ENTRY, WITHOUT_PROCESSES, arguments, source_of};
     use crate::args::{Args, Request, SourceName};
 
     #[track_caller]
@@ -140,7 +100,7 @@ mod tests {
             ],
         ] {
             let parent = read(&parent.iter().map(OsString::from).collect::<Vec<_>>());
-            for source in [SourceName::Nvml, SourceName::Drm] {
+            for source in SourceName::value_variants().iter().copied() {
                 let with_processes = arguments(source, &parent, true);
                 assert_eq!(with_processes[0], ENTRY);
                 let child = read(&with_processes[1..]);
@@ -156,5 +116,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_child_reads_one_source() {
+        let sources = |arguments: &[&str]| source_of(&read(&arguments.iter().map(OsString::from).collect::<Vec<_>>()));
+        assert_eq!(sources(&["--source=drm"]), Ok(SourceName::Drm));
+        assert!(sources(&[]).is_err() && sources(&["--source=nvml,drm"]).is_err());
     }
 }

@@ -25,6 +25,7 @@ impl Embedded {
     pub fn start(sim: &Sim, pins: &Bpffs, poll_interval: Duration, limits: Limits) -> Self {
         let arguments = [
             "sampler-child".into(),
+            "--source=nvml".into(),
             format!("--poll-interval={}ns", poll_interval.as_nanos()),
             format!("--nvml-library-path={}", sim.library().display()),
         ];
