@@ -143,8 +143,12 @@ impl Card {
 
     /// The card goes, with its driver or its power.
     pub fn unplug(self) {
+        let departed = self.class.with_file_name("departed");
+        make_directory(&departed);
         for name in [format!("card{}", self.number), format!("card{}-DP-1", self.number), format!("renderD{}", self.render_minor())] {
-            fs::remove_file(self.class.join(name)).expect("a link in one's own directory");
+            // sysfs gives no number of an inode twice, where other file systems do as soon as it is free.
+            let place = fs::read_dir(&departed).expect("a directory in one's own").count().to_string();
+            fs::rename(self.class.join(name), departed.join(place)).expect("a link in one's own directory");
         }
         fs::remove_dir_all(&self.device).expect("a directory in one's own");
     }
