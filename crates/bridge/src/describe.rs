@@ -49,11 +49,13 @@ pub(crate) fn list(state: &mut GpuBridgeState, sources: &[Listed<'_>]) {
     for source in sources {
         for (index, identity) in source.devices() {
             let Some(slot) = state.devices.get_mut(index as usize) else { continue };
-            if !source.is_new {
-                *slot = before[index as usize];
+            let (before, uuid, pci_bus_id) = (&before[index as usize], text(&identity.uuid), text(&identity.pci_bus_id));
+            // While a source is opened anew, records of the devices that it had stand, and so does what they report.
+            if !source.is_new || (is_alike(&before.uuid, &uuid) && is_alike(&before.pci_bus_id, &pci_bus_id)) {
+                *slot = *before;
             }
-            slot.uuid = text(&identity.uuid);
-            slot.pci_bus_id = text(&identity.pci_bus_id);
+            slot.uuid = uuid;
+            slot.pci_bus_id = pci_bus_id;
             slot.name = text(&identity.name);
             slot.vendor_id = identity.vendor_id;
             if !source.is_open {
@@ -67,6 +69,11 @@ pub(crate) fn list(state: &mut GpuBridgeState, sources: &[Listed<'_>]) {
         let versions: Vec<&str> = open.filter_map(|source| source.opened.info.driver_version.as_deref()).collect();
         state.driver_version = text(&versions.join("; "));
     }
+}
+
+/// Whether two texts may be the same device's; an empty one is not known.
+fn is_alike(before: &[u8], now: &[u8]) -> bool {
+    before == now || before.first() == Some(&0) || now.first() == Some(&0)
 }
 
 /// Puts down how the devices are. Returns whether one is late.
@@ -159,6 +166,21 @@ mod tests {
         assert_eq!((vendors(&state), state.driver_version), (vec![1, 2], text("2")));
         list(&mut state, &[listed(0, &first, false, false), listed(1, &second, false, false)]);
         assert_eq!(state.driver_version, text("2"), "as it was");
+    }
+
+    #[test]
+    fn a_device_that_is_opened_anew_keeps_its_phase_and_metrics_and_another_in_its_place_does_not() {
+        let first = opened(Some("1"), 1, 2);
+        let mut second = first.clone();
+        second.devices[1].uuid = "another".to_owned();
+        let mut state = GpuBridgeState::default();
+        list(&mut state, &[listed(0, &first, true, true)]);
+        for device in &mut state.devices[..2] {
+            (device.phase, device.metrics_present) = (gpu_types::GPU_BRIDGE_DEVICE_ANSWERING, 7);
+        }
+        list(&mut state, &[listed(0, &second, true, true)]);
+        let told = [0, 1].map(|index: usize| (state.devices[index].phase, state.devices[index].metrics_present));
+        assert_eq!(told, [(gpu_types::GPU_BRIDGE_DEVICE_ANSWERING, 7), (gpu_types::GPU_BRIDGE_DEVICE_ABSENT, 0)]);
     }
 
     #[test]

@@ -110,6 +110,25 @@ fn each_card_tells_of_its_own_processes_and_all_are_asked_in_one_tick() {
     assert_eq!([&intel, &arc].map(|card| machine.reading(card).metrics.sm_util_pct), [Some(25); 2]);
 }
 
+/// A lane that may not read many clients at every tick reads them seconds apart, and what they did stands until it does.
+#[test]
+fn the_sample_period_is_the_time_between_two_readings() {
+    let tree = Tree::new();
+    let card = tree.add(0, &RX6900XT);
+    let proc = Proc::new(tree.root());
+    let text = |busy_ns| FdinfoText::new("amdgpu", card.pci(), 7).resident("vram", 2048).engine("gfx", busy_ns);
+    let client = proc.process(40, "busy", 900).open(5, &render(&card), text(0));
+    let mut machine = Machine::open(&tree);
+    let mut busy_ns = 0;
+    for (seconds, period) in [(0.1, None), (0.1, Some(102)), (6.0, Some(6_002)), (3.0, Some(3_002))] {
+        busy_ns += (seconds * SECOND_NS as f64) as u64;
+        client.set(text(busy_ns));
+        machine.look_after(seconds);
+        assert_eq!(machine.reading(&card).process_sample_period, period.map(Duration::from_millis));
+    }
+    assert_eq!(machine.processes(&card), [(40, Some(2), Some(100))]);
+}
+
 #[test]
 fn a_client_of_a_sleeping_card_is_not_read_by_the_lanes_of_others() {
     let tree = Tree::new();

@@ -57,6 +57,8 @@ pub(crate) struct DrmDevice {
     is_busy_broken: bool,
     /// Since it was last asked who has departed.
     has_read_clients: bool,
+    /// When they were last read, unless the card was left alone since.
+    clients_read_ns: Option<u64>,
     /// The clients' figure at their last reading.
     client_busy_pct: Option<u32>,
     /// Whether the processes of all users were seen then.
@@ -90,6 +92,7 @@ impl DrmDevice {
             is_table_of_use: true,
             is_busy_broken: false,
             has_read_clients: false,
+            clients_read_ns: None,
             client_busy_pct: None,
             sees_everybody: false,
             read_ns: [0; QUESTIONS.len()],
@@ -125,10 +128,9 @@ impl DrmDevice {
 
     /// A card that sleeps says nothing, and what it said before is no longer so.
     fn fall_asleep(&mut self, reading: &mut Reading) {
-        reading.metrics = Metrics::default();
+        *reading = Reading { processes: mem::take(&mut reading.processes), ..Reading::default() };
         reading.processes.clear();
-        reading.sampled = None;
-        (self.touched, self.activity, self.client_busy_pct) = (None, None, None);
+        (self.touched, self.activity, self.client_busy_pct, self.clients_read_ns) = (None, None, None, None);
         self.is_deferred = [true; QUESTIONS.len()];
         if let Some(sensors) = &mut self.sensors {
             sensors.forget_past();
@@ -242,6 +244,9 @@ impl DrmDevice {
             return Answer::Answered;
         };
         self.has_read_clients = true;
+        // Their utilization is that of the time since then, and stands until the next reading, which many clients put off.
+        let before_ns = self.clients_read_ns.replace(now.boottime_ns);
+        reading.process_sample_period = before_ns.map(|before_ns| Duration::from_nanos(now.boottime_ns.saturating_sub(before_ns)));
         clients.processes_of(self.place, &mut reading.processes);
         self.client_busy_pct = clients.busy_pct(self.place);
         self.sees_everybody = clients.sees_everybody();
@@ -269,7 +274,8 @@ impl DrmDevice {
 
     fn forget_clients(&mut self, reading: &mut Reading) {
         reading.processes.clear();
-        (self.client_busy_pct, self.sees_everybody) = (None, false);
+        reading.process_sample_period = None;
+        (self.clients_read_ns, self.client_busy_pct, self.sees_everybody) = (None, None, false);
         if self.driver().is_intel() {
             reading.sampled = None;
         }
@@ -345,6 +351,9 @@ impl Device for DrmDevice {
         let may_read = self.may_read(probe, access) || (access == Access::Gentle && self.may_look_for_clients(probe, now_ns));
         self.is_deferred[probe] = !may_read;
         if !may_read {
+            if QUESTIONS[probe] == Question::Processes {
+                self.clients_read_ns = None;
+            }
             // What stands is as old as it is.
             reading.sampled = reading.sampled.or(self.touched);
             return Ok(Answer::Answered);

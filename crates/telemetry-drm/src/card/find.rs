@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::DirEntryExt,
     path::{Path, PathBuf},
 };
 
@@ -19,6 +20,8 @@ pub(crate) struct Found {
     pub(crate) driver: Driver,
     /// `<root>/sys/class/drm/cardN`.
     pub(crate) directory: PathBuf,
+    /// The number of that entry's inode: another card in the same place has another.
+    pub(crate) inode: u64,
 }
 
 impl Found {
@@ -34,7 +37,7 @@ pub(crate) fn find(drm: &Path) -> io::Result<Vec<Found>> {
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let number = number(entry.file_name().as_encoded_bytes())?;
-            look_at(number, entry.path())
+            look_at(number, entry.path(), entry.ino())
         })
         .collect();
     cards.sort_by_key(|card| (card.address, card.number));
@@ -46,7 +49,7 @@ pub(super) fn number(name: &[u8]) -> Option<u32> {
     parse::number(name.strip_prefix(b"card")?)
 }
 
-fn look_at(number: u32, directory: PathBuf) -> Option<Found> {
+fn look_at(number: u32, directory: PathBuf, inode: u64) -> Option<Found> {
     let device = directory.join("device");
     let linked_driver = link_name(&device.join("driver"));
     let linked_pci = link_name(&device).filter(|name| PciAddress::parse(name.as_bytes()).is_some());
@@ -60,7 +63,7 @@ fn look_at(number: u32, directory: PathBuf) -> Option<Found> {
     };
     let driver = Driver::from_name(&driver)?;
     let address = PciAddress::parse(pci.as_bytes())?;
-    Some(Found { number, pci, address, driver, directory })
+    Some(Found { number, pci, address, driver, directory, inode })
 }
 
 fn link_name(path: &Path) -> Option<String> {

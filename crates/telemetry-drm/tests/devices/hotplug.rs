@@ -51,6 +51,18 @@ fn a_card_that_goes_is_noticed_within_five_seconds() {
     assert_eq!(Machine::open(&tree).lanes.len(), 1);
 }
 
+/// Between two looks, as while the machine was suspended.
+#[test]
+fn another_card_in_the_same_place_is_noticed() {
+    let tree = Tree::new();
+    let before = tree.add(0, &RX580);
+    let mut machine = Machine::open(&tree);
+    machine.run(6_000);
+    before.unplug();
+    tree.add(0, &RX580);
+    machine.run_until_error(5_100, &format!("{0} of amdgpu went, {0} of amdgpu came", RX580.pci));
+}
+
 /// Unbound and bound again: the same name, another card.
 #[test]
 fn a_card_that_was_replaced_is_noticed() {
