@@ -2,7 +2,7 @@
 
 use std::{mem, path::Path, sync::Arc, time::Duration};
 
-use telemetry::{Answer, Device, DeviceError, Identity, Memory, Metrics, Now, Probe, Process, Reading, Stamp};
+use telemetry::{Answer, Device, DeviceError, Identity, Memory, Now, Probe, Process, Reading, Stamp};
 
 use super::{
     Card, Driver, Roster,
