@@ -17,7 +17,7 @@ use bridge::{
     sampler::{Event, LaneLauncher, Launch, Round, Sampler},
 };
 use map_publisher::Options;
-use map_reader::{Order, Reader};
+use map_reader::{Map, Order, Reader};
 use telemetry::{
     Answer, Device, DeviceError, Identity, Memory, Metrics, Now, OpenError, OpenSource, Probe, Process, ProcessUtilization, Reading,
     SourceInfo, TelemetrySource,
@@ -324,8 +324,9 @@ impl Running {
 
     pub fn reader(&self) -> Reader {
         eventually("the maps", || {
-            let reader = Reader::open(self.pins.path());
-            reader.state().is_ok().then_some(reader)
+            // They are pinned one after the other.
+            let are_there = Map::ALL.iter().all(|map| self.pins.pin(map.name()).exists());
+            are_there.then(|| Reader::open(self.pins.path())).filter(|reader| reader.state().is_ok())
         })
     }
 
