@@ -134,6 +134,11 @@ impl Feed {
         self.next_attempt.is_some() || !matches!(self.state, State::Closed)
     }
 
+    /// Whether it could not be opened, and is not to be tried again yet.
+    pub(crate) fn is_closed_until_later(&self, now: Instant) -> bool {
+        matches!(self.state, State::Closed) && self.next_attempt.is_some_and(|at| at > now)
+    }
+
     pub(crate) fn is_opening(&self) -> bool {
         matches!(self.state, State::Opening { .. })
     }

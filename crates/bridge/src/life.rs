@@ -92,7 +92,7 @@ struct Life {
     is_settled: bool,
     /// The driver was let go on request.
     is_released: bool,
-    /// The fallback, too.
+    /// The fallback, too; it comes back when no source has opened since.
     is_fallback_released: bool,
     /// Until then a source waits for the first outcome of those before it, which says where its indices begin.
     in_order_until: Instant,
@@ -189,9 +189,7 @@ impl Life {
             self.withdraw(Phase::Waiting, "the driver is let go on request");
         } else {
             log::info!("{sources} taken up again on request");
-            let with_fallback = std::mem::take(&mut self.is_fallback_released);
-            self.feeds.iter_mut().filter(|feed| with_fallback || !feed.is_fallback).for_each(Feed::take_up);
-            self.next_mock_reminder = with_fallback.then(|| Instant::now() + self.limits.report);
+            self.sources_mut().for_each(Feed::take_up);
         }
     }
 
@@ -261,6 +259,11 @@ impl Life {
             if feed.is_open() && now.saturating_duration_since(feed.last_news) >= stuck_limit {
                 self.source_gone(index, &format!("no device has answered for {stuck_limit:?}"))?;
             }
+        }
+        if self.is_fallback_released && !self.is_released && self.sources().all(|feed| feed.is_closed_until_later(now)) {
+            self.is_fallback_released = false;
+            self.next_mock_reminder = Some(now + self.limits.report);
+            self.feeds.iter_mut().filter(|feed| feed.is_fallback).for_each(Feed::take_up);
         }
         Ok(())
     }

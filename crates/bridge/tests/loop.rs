@@ -219,6 +219,16 @@ fn on_request_the_fallback_is_let_go_with_the_driver_and_comes_back_with_it() {
     running.control().take_up();
     wait_for(&reader, &[0, 1, 2], &[PID]);
     assert_eq!(reader.state().unwrap().source(), Source::MockFallback);
+    // Not before it is known that the driver cannot be had.
+    running.control().release();
+    wait_for(&reader, &[], &[]);
+    real.change(|state| {
+        state.closed = None;
+        state.processes = vec![(77, 1)];
+    });
+    running.control().take_up();
+    wait_for(&reader, &[0], &[77]);
+    assert_eq!((reader.state().unwrap().source(), invented.opened()), (Source::Real, 2));
     running.stop().1.unwrap();
 }
 

@@ -205,7 +205,7 @@ fn a_source_whose_devices_are_others_is_opened_anew_at_once_and_those_that_stay_
         let running = Setup { limits: SLOW, ..Setup::default() }.start_all(sources);
         let reader = running.reader();
         let base = if is_alone { 0 } else { 2 };
-        eventually("its device", || seen(&reader).devices.contains(&base).then_some(()));
+        eventually("the devices of all", || [0, base].iter().all(|index| seen(&reader).devices.contains(index)).then_some(()));
         let (stop, is_stopped) = (std::sync::atomic::AtomicBool::new(false), std::sync::atomic::Ordering::Relaxed);
         thread::scope(|scope| {
             let looks = scope.spawn(|| {

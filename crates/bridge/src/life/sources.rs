@@ -24,6 +24,7 @@ impl Life {
         self.gather.join(index);
         if !self.feeds[index].is_fallback {
             self.end_fallback();
+            self.is_fallback_released = false;
             self.next_mock_reminder = None;
             self.tell_who_is_missing();
         }
