@@ -9,14 +9,18 @@ use clap::Parser;
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(3600);
 
+const AFTER_HELP: &str = "\
+Exit status:
+  0  all four maps, or those asked for, were printed
+  1  at least one was not, or the output failed
+  2  wrong usage";
+
 /// Shows the gpu_* BPF maps that gpu-ebpf-bridge publishes.
 ///
 /// The pins are opened read-only, and a running bridge is not disturbed. A map that cannot be read is named on standard error, with the
 /// reason, and the others are printed.
-///
-/// Exit status: 0 all four maps (or those asked for) were printed, 1 at least one was not or the output failed, 2 wrong usage.
 #[derive(Debug, Parser)]
-#[command(version, args_override_self = true)]
+#[command(version, args_override_self = true, after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Where the maps are pinned
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf")]
