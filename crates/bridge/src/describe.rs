@@ -51,7 +51,7 @@ pub(crate) fn list(state: &mut GpuBridgeState, sources: &[Listed<'_>]) {
             let Some(slot) = state.devices.get_mut(index as usize) else { continue };
             let (before, uuid, pci_bus_id) = (&before[index as usize], text(&identity.uuid), text(&identity.pci_bus_id));
             // While a source is opened anew, records of the devices that it had stand, and so does what they report.
-            if !source.is_new || (is_alike(&before.uuid, &uuid) && is_alike(&before.pci_bus_id, &pci_bus_id)) {
+            if may_be_same(&before.uuid, &uuid) && may_be_same(&before.pci_bus_id, &pci_bus_id) {
                 *slot = *before;
             }
             slot.uuid = uuid;
@@ -71,9 +71,10 @@ pub(crate) fn list(state: &mut GpuBridgeState, sources: &[Listed<'_>]) {
     }
 }
 
-/// Whether two texts may be the same device's; an empty one is not known.
-fn is_alike(before: &[u8], now: &[u8]) -> bool {
-    before == now || before.first() == Some(&0) || now.first() == Some(&0)
+/// Whether two texts that a device is known by may be the same one's. One that is empty, or ends where it begins, is not known.
+pub(crate) fn may_be_same(before: &[u8], now: &[u8]) -> bool {
+    let is_known = |text: &[u8]| !matches!(text, [] | [0, ..]);
+    before == now || !is_known(before) || !is_known(now)
 }
 
 /// Puts down how the devices are. Returns whether one is late.

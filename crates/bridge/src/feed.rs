@@ -15,6 +15,7 @@ use telemetry::{Identity, OpenError};
 use crate::{
     SamplerError,
     backoff::Backoff,
+    describe::may_be_same,
     error::chain,
     limits::Limits,
     plan::Source,
@@ -321,8 +322,7 @@ impl Feed {
 
     /// Whether some index is that of another device in what was opened now.
     pub(crate) fn has_exchanged(&self, opened: &Opened) -> bool {
-        // What was not known of it then, or is not now, tells nothing.
-        let differ = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
+        let differ = |before: &str, now: &str| !may_be_same(before.as_bytes(), now.as_bytes());
         let is_another = |before: &Identity, now: &Identity| {
             before.index == now.index && (differ(&before.uuid, &now.uuid) || differ(&before.pci_bus_id, &now.pci_bus_id))
         };

@@ -67,7 +67,7 @@ impl SourceTally {
 
     /// Ticks that were skipped since the start, by all samplers.
     pub(crate) fn skipped(&self, round: Option<&Round>) -> u64 {
-        self.skipped_before + Counts::of(round).skipped
+        self.skipped_before + round.map_or(0, |round| round.skipped_ticks)
     }
 
     /// What happened since the last one.

@@ -28,26 +28,44 @@ impl Trouble {
     }
 
     pub(crate) fn failed(&mut self, error: &PublishError) {
-        self.failed_at(Instant::now(), error);
+        let doing = self.doing;
+        match self.count(Instant::now()) {
+            None => {}
+            Some(1) => log::error!("cannot {doing}: {}", chain(error)),
+            Some(count) => log::error!("cannot {doing}, {count} times so far: {}", chain(error)),
+        }
     }
 
-    fn failed_at(&mut self, now: Instant, error: &PublishError) {
-        let doing = self.doing;
+    /// Counts one more; how many that makes, if it is to be said.
+    fn count(&mut self, now: Instant) -> Option<u64> {
         let Some(current) = &mut self.current else {
-            log::error!("cannot {doing}: {}", chain(error));
             self.current = Some(Current { count: 1, said_at: now });
-            return;
+            return Some(1);
         };
         current.count += 1;
-        if now.saturating_duration_since(current.said_at) >= REPEAT_INTERVAL {
+        (now.saturating_duration_since(current.said_at) >= REPEAT_INTERVAL).then(|| {
             current.said_at = now;
-            log::error!("cannot {doing}, {} times so far: {}", current.count, chain(error));
-        }
+            current.count
+        })
     }
 
     pub(crate) fn worked(&mut self) {
         if let Some(Current { count, .. }) = self.current.take() {
             log::info!("can {} again after {count} failures", self.doing);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_at_first_then_once_a_minute_and_from_the_start_when_it_was_over() {
+        let (mut trouble, begun) = (Trouble::with("publish"), Instant::now());
+        let said: Vec<_> = [0, 1, 59, 60, 61, 119, 120].map(|s| trouble.count(begun + Duration::from_secs(s))).into();
+        assert_eq!(said, [Some(1), None, None, Some(4), None, None, Some(7)]);
+        trouble.worked();
+        assert_eq!(trouble.count(begun + Duration::from_secs(121)), Some(1));
     }
 }

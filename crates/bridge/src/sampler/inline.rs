@@ -118,7 +118,7 @@ impl Sampler for InlineSampler {
 
 #[cfg(test)]
 mod tests {
-    use telemetry::mock::MockSource;
+    use telemetry::{Answer, Device, DeviceError, Now, OpenSource, Probe, Reading, SourceInfo, mock::MockSource};
 
     use super::*;
     use crate::clock::SystemClock;
@@ -152,6 +152,42 @@ mod tests {
             assert_eq!(round.devices.iter().map(|device| device.reading.processes.len()).collect::<Vec<_>>(), [2, 2, 2]);
             last = round.started_boottime_ns;
         }
+    }
+
+    /// Its name is known once it was asked.
+    #[derive(Debug, Default)]
+    struct Sleeper(Identity);
+
+    impl Device for Sleeper {
+        fn identity(&self) -> &Identity {
+            &self.0
+        }
+
+        fn probes(&self) -> &[Probe] {
+            &[Probe { name: "utilization", period: Duration::ZERO }]
+        }
+
+        fn ask(&mut self, _probe: usize, _now: Now, _reading: &mut Reading) -> Result<Answer, DeviceError> {
+            self.0.name = "awake".to_owned();
+            Ok(Answer::Answered)
+        }
+    }
+
+    struct Bedroom;
+
+    impl TelemetrySource for Bedroom {
+        fn open(&mut self) -> Result<OpenSource, OpenError> {
+            Ok(OpenSource { info: SourceInfo::default(), devices: vec![Box::new(Sleeper::default())] })
+        }
+    }
+
+    #[test]
+    fn who_a_device_is_found_to_be_is_told_before_what_it_reads() {
+        let mut sampler = InlineSampler::start(&mut Bedroom, INTERVAL, Arc::new(SystemClock)).unwrap();
+        assert!(matches!(sampler.receive().unwrap(), Event::Opened(_)));
+        assert!(matches!(sampler.receive().unwrap(), Event::Identified(identity) if identity.name == "awake"));
+        assert!(sampler.deadline().unwrap() <= Instant::now(), "the round is there");
+        assert!(matches!(sampler.receive().unwrap(), Event::Round));
     }
 
     #[test]
