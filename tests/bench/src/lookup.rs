@@ -12,7 +12,7 @@ use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{Calls, Case, FIRST_PID, Machine, Source};
-use crate::machine::AwayFromThePublisher;
+use crate::cpu::AwayFromThePublisher;
 use crate::skeleton::lookups::LookupsSkelBuilder;
 use crate::subject::Subject;
 use crate::watch::Spread;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bridge::clock::{Clock as _, SystemClock};
@@ -12,12 +12,7 @@ use bridge::sampler::LaneLauncher;
 use bridge::{Control, MapOptions, Plan, Source, Unobserved, WhenUnavailable};
 use drm_sim::proc::{FdinfoText, Proc};
 use drm_sim::{Tree, profiles};
-use map_publisher::cpu::{self, CpuMask};
-use nix::poll::ppoll;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::time::TimeSpec;
-use nix::unistd::Pid;
 use telemetry::mock::MockSource;
 
 use crate::case::FIRST_PID;
@@ -46,38 +41,6 @@ pub(crate) fn amd(cards: u32, processes: u32, files: u32) -> Tree {
         (5..3 + files).for_each(|file| process.hold_other(file, "socket:[4711]"));
     }
     tree
-}
-
-/// The calling thread on the highest CPU, for as long as this lives: the publishing thread is bound to the lowest.
-#[derive(Debug)]
-pub(crate) struct AwayFromThePublisher(CpuMask);
-
-impl AwayFromThePublisher {
-    pub(crate) fn go() -> Result<Self> {
-        let before = CpuMask::current().context("cannot tell on which CPUs this may run")?;
-        let mut only = CpuSet::new();
-        only.set(before.cpus().last().unwrap_or(0)).context("no such CPU")?;
-        sched_setaffinity(Pid::from_raw(0), &only).context("cannot stay on one CPU")?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for AwayFromThePublisher {
-    fn drop(&mut self) {
-        // It was so before.
-        self.0.apply().ok();
-    }
-}
-
-/// Waits as the publishing thread does, on its CPU and until the next tick, and does nothing then.
-pub(crate) fn idle(interval: Duration) -> Result<()> {
-    cpu::bind_to_lowest().context("cannot stay on the lowest CPU")?;
-    let mut next = Instant::now();
-    loop {
-        next += interval;
-        let left = TimeSpec::from_duration(next.saturating_duration_since(Instant::now()));
-        ppoll(&mut [], Some(left), None).context("cannot wait")?;
-    }
 }
 
 /// Publishes the mock source in this process until SIGTERM, with the loop that the shipped binary has.

@@ -4,6 +4,7 @@ mod case;
 mod chart;
 mod charts;
 mod counters;
+mod cpu;
 mod instructions;
 mod lookup;
 mod machine;
@@ -112,7 +113,7 @@ fn run(args: &Args) -> Result<()> {
         Some(Helper::PublishMock { pin_dir, gpus, processes, interval_us }) => {
             return machine::publish_mock(pin_dir, Duration::from_micros(*interval_us), *gpus, *processes);
         }
-        Some(Helper::Idle { interval_us }) => return machine::idle(Duration::from_micros(*interval_us)),
+        Some(Helper::Idle { interval_us }) => return cpu::idle(Duration::from_micros(*interval_us)),
         Some(Helper::Turn { part, times }) => return instructions::turn(*part, *times),
         None => {}
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use map_reader::{Reader, boottime_now_ns};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::AwayFromThePublisher;
+use crate::cpu::AwayFromThePublisher;
 
 /// Twice a millisecond; eight times an interval where that is more often.
 const PERIOD: Duration = Duration::from_micros(500);
